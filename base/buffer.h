@@ -18,6 +18,9 @@ struct buffer {
 
 /* Allocates nothing. */
 void buffer_init(struct buffer *buffer, size_t limit);
+/* A buffer on the caller's memory of `size` (at least 1) bytes: it allocates nothing and its limit is size - 1. Neither
+ * buffer_free nor buffer_take may be called on it. */
+void buffer_borrow(struct buffer *buffer, void *memory, size_t size);
 /* Frees the bytes; the buffer is then as after buffer_init. */
 void buffer_free(struct buffer *buffer);
 
@@ -32,6 +35,8 @@ uint8_t *buffer_reserve(struct buffer *buffer, size_t extra);
 void buffer_commit(struct buffer *buffer, size_t written);
 /* Drops bytes from the front; cheap when all are dropped. */
 void buffer_consume(struct buffer *buffer, size_t length);
+/* Drops bytes from the end, down to `length`; no change if there are not more. */
+void buffer_truncate(struct buffer *buffer, size_t length);
 void buffer_clear(struct buffer *buffer);
 /* "" while empty; valid until the next change. */
 const char *buffer_text(const struct buffer *buffer);

@@ -46,7 +46,8 @@ int json_as_text(const struct json *value, struct json_text *text);
 int json_as_integer(const struct json *value, int64_t *number);
 bool json_is_array(const struct json *value);
 
-/* Writing: appends the string in quotes, escaped; invalid UTF-8 becomes U+FFFD. 0, or -1 if the buffer is full. */
+/* Writing: appends the string in quotes, escaped; invalid UTF-8 becomes U+FFFD. 0, or -1 if the buffer is full (it is then
+ * unchanged). Part of //base:core: needs libc alone. */
 int json_write_string(struct buffer *out, const char *text, size_t length);
 
 #endif

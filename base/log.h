@@ -1,6 +1,7 @@
 /*
  * Logs: one JSON object a line on standard error: time, level, event, and the given fields. Never pass a token, a
- * secret, a command or content. Thread: any; a line is written whole by one write. Invalid UTF-8 is repaired.
+ * secret, a command or content. Thread: any; a line is written whole by one write, of at most 4,096 bytes: longer text
+ * is cut, and the line then says "truncated":true. Needs no memory. Invalid UTF-8 is repaired. errno is kept.
  *
  *   log_write(LOG_INFO, "lease_acquired", LOG_TEXT("lease", id), LOG_NUMBER("milliseconds", 12));
  */
@@ -19,7 +20,11 @@ struct log_field {
   int64_t number;
 };
 
-#define LOG_TEXT(field_name, value) ((struct log_field){.name = (field_name), .text = (value) ? (value) : ""})
+/* NULL reads as "". A function, because gcc warns of `array ? array : ""`. */
+static inline struct log_field log_text_field(const char *name, const char *text) {
+  return (struct log_field){.name = name, .text = text != NULL ? text : ""};
+}
+#define LOG_TEXT(field_name, value) log_text_field((field_name), (value))
 #define LOG_NUMBER(field_name, value) ((struct log_field){.name = (field_name), .number = (int64_t)(value)})
 /* Two fields are made of an error: reason and detail. */
 #define LOG_REASON(err) LOG_TEXT("reason", reason_name(error_reason(err)))

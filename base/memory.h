@@ -21,7 +21,8 @@ void memory_free(void *block);
 void memory_wipe(void *block, size_t size);
 
 /* Tests only: the n-th allocation from now (1 is the next) fails, and so do all after it if `forever`; 0 turns failing
- * off. Returns how many allocations were made since the last call. Of the whole process. */
+ * off. Returns how many allocations were made since the last call; they are counted from the first call on. Of the
+ * whole process. */
 size_t memory_fail_after(size_t n, int forever);
 
 /* For __attribute__((cleanup)): frees what the variable points to. */
