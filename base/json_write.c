@@ -1,0 +1,92 @@
+/*
+ * JSON strings, written straight into a buffer. The spelling is one that JavaScript's JSON.stringify and Go's encoding/json
+ * (without HTML escaping) agree on, except for U+2028 and U+2029: Go always escapes them, and so does this, because a
+ * text that a script engine may read as a line's end is better not sent raw.
+ */
+#include "base/json.h"
+#include "base/utf8.h"
+#include <string.h>
+
+/* The letter behind the backslash, or 0 where there is no short form. */
+static char short_escape(uint8_t byte) {
+  switch (byte) {
+  case '"':
+  case '\\':
+    return (char)byte;
+  case '\b':
+    return 'b';
+  case '\f':
+    return 'f';
+  case '\n':
+    return 'n';
+  case '\r':
+    return 'r';
+  case '\t':
+    return 't';
+  default:
+    return 0;
+  }
+}
+
+/* Bytes at the front that stand for themselves; E2 may begin U+2028 or U+2029. */
+static size_t plain_run(const uint8_t *bytes, size_t length) {
+  size_t i = 0;
+  while (i < length && bytes[i] >= 0x20 && bytes[i] != '"' && bytes[i] != '\\' && bytes[i] != 0xE2)
+    i++;
+  return i;
+}
+
+static bool line_separator(const uint8_t *bytes, size_t length) {
+  return length >= 3 && bytes[0] == 0xE2 && bytes[1] == 0x80 && (bytes[2] == 0xA8 || bytes[2] == 0xA9);
+}
+
+/* Appends the character at the front, which needs a look; *used is its length. */
+static int write_special(struct buffer *out, const uint8_t *bytes, size_t length, size_t *used) {
+  *used = 1;
+  if (line_separator(bytes, length)) {
+    *used = 3;
+    return buffer_append_string(out, bytes[2] == 0xA8 ? "\\u2028" : "\\u2029");
+  }
+  if (bytes[0] >= 0x20 && bytes[0] != '"' && bytes[0] != '\\')
+    return buffer_append_byte(out, bytes[0]);
+  char escape = short_escape(bytes[0]);
+  if (escape != 0)
+    return buffer_append(out, (const char[]){'\\', escape}, 2);
+  return buffer_append_format(out, "\\u%04x", bytes[0]);
+}
+
+static int write_escaped(struct buffer *out, const uint8_t *bytes, size_t length) {
+  for (size_t i = 0; i < length;) {
+    size_t run = plain_run(bytes + i, length - i);
+    if (buffer_append(out, bytes + i, run) != 0)
+      return -1;
+    i += run;
+    if (i == length)
+      break;
+    size_t used;
+    if (write_special(out, bytes + i, length - i, &used) != 0)
+      return -1;
+    i += used;
+  }
+  return 0;
+}
+
+int json_write_string(struct buffer *out, const char *text, size_t length) {
+  const uint8_t *bytes = (const uint8_t *)text;
+  size_t before = out->length;
+  bool good = buffer_append_byte(out, '"') == 0;
+  for (size_t i = 0; good && i < length;) {
+    size_t run = utf8_valid_run(bytes + i, length - i);
+    good = write_escaped(out, bytes + i, run) == 0;
+    i += run;
+    if (good && i < length) {
+      int32_t point;
+      i += utf8_decode(bytes + i, length - i, &point);
+      good = buffer_append_string(out, UTF8_REPLACEMENT) == 0;
+    }
+  }
+  if (good && buffer_append_byte(out, '"') == 0)
+    return 0;
+  buffer_truncate(out, before);
+  return -1;
+}

@@ -1,0 +1,57 @@
+#include "base/json.h"
+#include "tests/unit/base/check.h"
+#include <string.h>
+
+struct spelling {
+  const char *text;
+  size_t length;
+  const char *json;
+};
+
+static const struct spelling spellings[] = {
+    {BYTES(""), "\"\""},
+    {BYTES("plain"), "\"plain\""},
+    {BYTES("\"\\/"), "\"\\\"\\\\/\""},
+    {BYTES("\b\f\n\r\t"), "\"\\b\\f\\n\\r\\t\""},
+    {BYTES("\0\x01\x0b\x1f\x7f"), "\"\\u0000\\u0001\\u000b\\u001f\x7f\""},
+    {BYTES("<>&'"), "\"<>&'\""},
+    {BYTES("\xe2\x80\xa7\xe2\x80\xa8\xe2\x80\xa9\xe2\x80\xaa\xe2\x82\xac"), "\"\xe2\x80\xa7\\u2028\\u2029\xe2\x80\xaa\xe2\x82\xac\""},
+    {BYTES("\xf0\x9f\x98\x80\xc3\xa4\xef\xbf\xbf"), "\"\xf0\x9f\x98\x80\xc3\xa4\xef\xbf\xbf\""},
+    {BYTES("a\xff\xe2\x80z\xe2"), "\"a\xef\xbf\xbd\xef\xbf\xbdz\xef\xbf\xbd\""},
+};
+
+static void test_spellings(void **state) {
+  (void)state;
+  for (size_t i = 0; i < COUNT_OF(spellings); i++) {
+    struct buffer out CLEANUP_BUFFER;
+    buffer_init(&out, 1000);
+    assert_int_equal(json_write_string(&out, spellings[i].text, spellings[i].length), 0);
+    assert_string_equal(buffer_text(&out), spellings[i].json);
+  }
+}
+
+static void test_full_buffer_stays_unchanged(void **state) {
+  (void)state;
+  for (size_t i = 0; i < COUNT_OF(spellings); i++)
+    for (size_t limit = 0; limit <= strlen(spellings[i].json) + 2; limit++) {
+      struct buffer out CLEANUP_BUFFER;
+      buffer_init(&out, limit);
+      buffer_append(&out, "[", limit > 0);
+      size_t before = out.length;
+      if (json_write_string(&out, spellings[i].text, spellings[i].length) == 0) {
+        assert_true(limit >= before + strlen(spellings[i].json));
+      } else {
+        assert_true(limit < before + strlen(spellings[i].json));
+        assert_int_equal(out.length, before);
+        assert_string_equal(buffer_text(&out), before > 0 ? "[" : "");
+      }
+    }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_spellings),
+      cmocka_unit_test(test_full_buffer_stays_unchanged),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
