@@ -25,12 +25,13 @@ enum { WIRE_OK = 0, WIRE_CANCELLED = 1, WIRE_UNKNOWN = 2, WIRE_RESOURCE_EXHAUSTE
 struct wire_options {
   enum wire_role role;
   size_t message_limit;  /* bytes of one received message; a longer one resets its call */
-  size_t call_window;    /* bytes of received messages a call may hold that are not consumed */
+  size_t call_window;    /* bytes of received messages a call may hold that are not consumed; at least one whole message */
   size_t calls_limit;    /* calls open at once; further ones are refused */
-  size_t output_limit;   /* bytes wire_output_size may reach by control frames alone before the connection is failed */
+  size_t output_limit;   /* bytes the answers to the other side's control frames may take before the connection is failed */
 };
 
-/* For one call. A call's functions may be called from within its callbacks. */
+/* For one call. A call's functions, and wire_call_start, may be called from within callbacks; wire_receive,
+ * wire_transmit and wire_free may not. Only wire_receive, wire_transmit and wire_free call back. */
 struct wire_call_events {
   /* One whole message; the bytes are valid for the call. They count against the window until wire_call_consume. */
   void (*message)(struct wire_call *call, void *context, const uint8_t *bytes, size_t length);
@@ -40,8 +41,9 @@ struct wire_call_events {
   void (*writable)(struct wire_call *call, void *context);
   /* The last callback, once: the call is over and `call` must not be used after it returns. Client role: the status the server sent, or
    * WIRE_UNAVAILABLE when the connection broke, WIRE_CANCELLED when it was reset. Server role: WIRE_OK after a sent
-   * status, WIRE_CANCELLED when the client reset it, WIRE_UNAVAILABLE when the connection broke. text: valid for the
-   * call, "" if there is none, repaired UTF-8, at most 1 KiB. */
+   * status, WIRE_CANCELLED when the client reset it, WIRE_UNAVAILABLE when the connection broke. Both roles: another
+   * status when the other side broke gRPC's rules or message_limit and the call was reset here. text: valid for the
+   * call, "" if there is none, repaired UTF-8 without control characters, at most 1 KiB. */
   void (*ended)(struct wire_call *call, void *context, int status, const char *text);
 };
 
@@ -75,12 +77,16 @@ void wire_call_accept(struct wire_call *call, const struct wire_call_events *eve
  * failure too. Returns 0, or -1 without memory or when the call is over or half-closed. */
 int wire_call_send(struct wire_call *call, const uint8_t *bytes, size_t length);
 int wire_call_send_owned(struct wire_call *call, uint8_t *bytes, size_t length);
+/* As wire_call_send_owned, for a message that begins `offset` bytes behind the block's begin, at least WIRE_HEADROOM: frame
+ * headers are then written right in front of it, and a large message leaves in one piece. */
+#define WIRE_HEADROOM 14
+int wire_call_send_block(struct wire_call *call, uint8_t *block, size_t offset, size_t length);
 /* Bytes queued and not yet transmitted. */
 size_t wire_call_queued(const struct wire_call *call);
 /* Client role: no more messages from us. Server role: sends the status behind what is queued. */
 void wire_call_half_close(struct wire_call *call);
 void wire_call_finish(struct wire_call *call, int status, const char *text);
-/* Resets the call; `ended` comes before this returns or during the next wire_receive or wire_transmit. */
+/* Resets the call; `ended` (WIRE_CANCELLED) comes during the next wire_receive or wire_transmit, nothing else before it. */
 void wire_call_cancel(struct wire_call *call);
 /* So many received message bytes are done with. */
 void wire_call_consume(struct wire_call *call, size_t length);
