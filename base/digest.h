@@ -27,7 +27,7 @@ void digest_hmac(const struct digest_key *key, const void *message, size_t lengt
 
 bool digest_equal(const void *a, const void *b, size_t length);
 
-/* From the kernel; aborts the process if there is none to be had. */
+/* From the kernel; aborts the process if there is none to be had. Part of //base:core: needs libc alone. */
 void random_bytes(void *out, size_t length);
 
 #endif
