@@ -18,8 +18,7 @@ struct boot_timer {
   void *context;
 };
 
-static void boot_timer_readable(uv_poll_t *poll, int status, int events)
-{
+static void boot_timer_readable(uv_poll_t *poll, int status, int events) {
   (void)events;
   struct boot_timer *timer = poll->data;
   uint64_t expirations;
@@ -30,21 +29,18 @@ static void boot_timer_readable(uv_poll_t *poll, int status, int events)
   timer->fired(timer->context);
 }
 
-static void boot_timer_closed(uv_handle_t *handle)
-{
+static void boot_timer_closed(uv_handle_t *handle) {
   struct boot_timer *timer = handle->data;
   close(timer->fd);
   memory_free(timer);
 }
 
-void boot_timer_free(struct boot_timer *timer)
-{
+void boot_timer_free(struct boot_timer *timer) {
   if (timer)
     uv_close((uv_handle_t *)&timer->poll, boot_timer_closed);
 }
 
-struct boot_timer *boot_timer_new(uv_loop_t *loop, void (*fired)(void *context), void *context, struct error **err)
-{
+struct boot_timer *boot_timer_new(uv_loop_t *loop, void (*fired)(void *context), void *context, struct error **err) {
   struct boot_timer *timer = memory_zero(sizeof(*timer));
   if (!timer) {
     error_set_memory(err);
@@ -76,8 +72,7 @@ struct boot_timer *boot_timer_new(uv_loop_t *loop, void (*fired)(void *context),
   return timer;
 }
 
-void boot_timer_set(struct boot_timer *timer, int64_t deadline)
-{
+void boot_timer_set(struct boot_timer *timer, int64_t deadline) {
   if (deadline == timer->deadline)
     return;
   timer->deadline = deadline;

@@ -10,23 +10,20 @@
 
 enum { LABEL_MAP_FIRST_CAPACITY = 64 };
 
-int label_map_init(struct label_map *map)
-{
+int label_map_init(struct label_map *map) {
   *map = (struct label_map){.capacity = LABEL_MAP_FIRST_CAPACITY};
   random_bytes(&map->seed, sizeof(map->seed));
   map->buckets = memory_array(map->capacity, sizeof(*map->buckets));
   return map->buckets ? 0 : -1;
 }
 
-void label_map_free(struct label_map *map)
-{
+void label_map_free(struct label_map *map) {
   memory_free(map->buckets);
   *map = (struct label_map){0};
 }
 
 /* FNV-1a, begun from the seed. */
-static uint64_t label_hash(const struct label_map *map, const char *key)
-{
+static uint64_t label_hash(const struct label_map *map, const char *key) {
   uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ map->seed;
   for (const char *byte = key; *byte; byte++) {
     hash ^= (uint8_t)*byte;
@@ -35,13 +32,11 @@ static uint64_t label_hash(const struct label_map *map, const char *key)
   return hash ^ (hash >> 32);
 }
 
-static struct label_entry **label_bucket(const struct label_map *map, uint64_t hash)
-{
+static struct label_entry **label_bucket(const struct label_map *map, uint64_t hash) {
   return &map->buckets[hash & (map->capacity - 1)];
 }
 
-static void label_map_grow(struct label_map *map)
-{
+static void label_map_grow(struct label_map *map) {
   size_t capacity = map->capacity * 2;
   struct label_entry **buckets = memory_array(capacity, sizeof(*buckets));
   if (!buckets)
@@ -62,8 +57,7 @@ static void label_map_grow(struct label_map *map)
   *map = grown;
 }
 
-void label_map_insert(struct label_map *map, struct label_entry *entry, const char *key)
-{
+void label_map_insert(struct label_map *map, struct label_entry *entry, const char *key) {
   if (map->count >= map->capacity)
     label_map_grow(map);
   entry->key = key;
@@ -74,8 +68,7 @@ void label_map_insert(struct label_map *map, struct label_entry *entry, const ch
   map->count++;
 }
 
-void label_map_remove(struct label_map *map, struct label_entry *entry)
-{
+void label_map_remove(struct label_map *map, struct label_entry *entry) {
   if (!entry->key)
     return;
   struct label_entry **place = label_bucket(map, entry->hash);
@@ -87,8 +80,7 @@ void label_map_remove(struct label_map *map, struct label_entry *entry)
   map->count--;
 }
 
-struct label_entry *label_map_find(const struct label_map *map, const char *key)
-{
+struct label_entry *label_map_find(const struct label_map *map, const char *key) {
   uint64_t hash = label_hash(map, key);
   for (struct label_entry *entry = *label_bucket(map, hash); entry; entry = entry->next)
     if (entry->hash == hash && strcmp(entry->key, key) == 0)
@@ -96,8 +88,7 @@ struct label_entry *label_map_find(const struct label_map *map, const char *key)
   return NULL;
 }
 
-struct label_entry *label_map_next(const struct label_map *map, const struct label_entry *entry)
-{
+struct label_entry *label_map_next(const struct label_map *map, const struct label_entry *entry) {
   size_t bucket = 0;
   if (entry) {
     if (entry->next)

@@ -37,8 +37,7 @@ struct acquisition {
   char idempotency[LABEL_SIZE];
 };
 
-int lease_check_acquire(const ProtobufCMessage *message, struct error **err)
-{
+int lease_check_acquire(const ProtobufCMessage *message, struct error **err) {
   const Sandbox__Lease__V1__AcquireLeaseRequest *request = (const Sandbox__Lease__V1__AcquireLeaseRequest *)message;
   if (text_blank(request->pool, strlen(request->pool)))
     return error_set_field(err, REASON_INVALID_REQUEST, "pool", "'pool' must be a non-empty string");
@@ -48,8 +47,7 @@ int lease_check_acquire(const ProtobufCMessage *message, struct error **err)
   return 0;
 }
 
-static void acquire_reply(struct call *call, const struct lease *lease, bool replayed)
-{
+static void acquire_reply(struct call *call, const struct lease *lease, bool replayed) {
   struct lease_message message;
   lease_message_fill(&message, &lease->facts, SANDBOX__LEASE__V1__LEASE_STATUS__LEASE_STATUS_ACTIVE);
   Sandbox__Lease__V1__AcquireLeaseResponse reply = SANDBOX__LEASE__V1__ACQUIRE_LEASE_RESPONSE__INIT;
@@ -60,14 +58,12 @@ static void acquire_reply(struct call *call, const struct lease *lease, bool rep
 
 /* --- acquisitions --- */
 
-static struct acquisition *acquisition_find(const struct lease_service *service, const char *idempotency)
-{
+static struct acquisition *acquisition_find(const struct lease_service *service, const char *idempotency) {
   struct label_entry *entry = label_map_find(&service->acquisitions, idempotency);
   return entry ? LABEL_OWNER(entry, struct acquisition, by_idempotency) : NULL;
 }
 
-static void acquisition_free(struct acquisition *acquisition)
-{
+static void acquisition_free(struct acquisition *acquisition) {
   struct lease_service *service = acquisition->service;
   lease_table_unreserve(&service->table, &acquisition->reservation);
   label_map_remove(&service->acquisitions, &acquisition->by_idempotency);
@@ -75,8 +71,7 @@ static void acquisition_free(struct acquisition *acquisition)
   lease_service_settle(service);
 }
 
-static void acquisition_fail(struct acquisition *acquisition, const struct error *err)
-{
+static void acquisition_fail(struct acquisition *acquisition, const struct error *err) {
   struct acquire_waiter *waiter = acquisition->waiters;
   acquisition->waiters = NULL;
   while (waiter) {
@@ -87,8 +82,7 @@ static void acquisition_fail(struct acquisition *acquisition, const struct error
   }
 }
 
-static void acquisition_answer(struct acquisition *acquisition, const struct lease *lease, bool replayed)
-{
+static void acquisition_answer(struct acquisition *acquisition, const struct lease *lease, bool replayed) {
   struct acquire_waiter *waiter = acquisition->waiters;
   acquisition->waiters = NULL;
   while (waiter) {
@@ -101,15 +95,13 @@ static void acquisition_answer(struct acquisition *acquisition, const struct lea
 }
 
 /* A sandbox there was no memory to know: the backend's sweep finds it if this failed. */
-static void unknown_released(void *context, struct error *err)
-{
+static void unknown_released(void *context, struct error *err) {
   (void)context;
   (void)err;
 }
 
 /* The backend gave a sandbox. */
-static void acquisition_bound(struct acquisition *acquisition, const struct backend_sandbox *sandbox, bool replayed)
-{
+static void acquisition_bound(struct acquisition *acquisition, const struct backend_sandbox *sandbox, bool replayed) {
   struct lease_service *service = acquisition->service;
   struct lease *lease = lease_life_adopt(service, sandbox);
   if (!lease || lease->state != LEASE_ACTIVE) {
@@ -138,8 +130,7 @@ static void acquisition_bound(struct acquisition *acquisition, const struct back
 
 static void acquisition_ask(struct acquisition *acquisition);
 
-static void acquisition_completed(void *context, const struct backend_sandbox *sandbox, bool replayed, struct error *err)
-{
+static void acquisition_completed(void *context, const struct backend_sandbox *sandbox, bool replayed, struct error *err) {
   struct acquisition *acquisition = context;
   acquisition->pending = NULL;
   acquisition->running = false;
@@ -159,8 +150,7 @@ static void acquisition_completed(void *context, const struct backend_sandbox *s
 }
 
 /* The acquisition may be gone when this returns. */
-static void acquisition_ask(struct acquisition *acquisition)
-{
+static void acquisition_ask(struct acquisition *acquisition) {
   struct backend *backend = acquisition->service->backend;
   const struct backend_acquire acquire = {.pool = acquisition->pool,
                                           .scope = acquisition->labels.scope,
@@ -179,8 +169,7 @@ static void acquisition_ask(struct acquisition *acquisition)
 }
 
 /* Nobody waits any more. The acquisition may be gone when this returns. */
-static void acquisition_abandon(struct acquisition *acquisition)
-{
+static void acquisition_abandon(struct acquisition *acquisition) {
   struct backend *backend = acquisition->service->backend;
   if (acquisition->waiters || !acquisition->running || acquisition->cancelled)
     return;
@@ -188,8 +177,7 @@ static void acquisition_abandon(struct acquisition *acquisition)
   backend->operations->cancel(backend, acquisition->pending);
 }
 
-static void waiter_cancelled(void *context)
-{
+static void waiter_cancelled(void *context) {
   struct acquire_waiter *waiter = context;
   struct acquisition *acquisition = waiter->acquisition;
   struct acquire_waiter **place = &acquisition->waiters;
@@ -202,8 +190,7 @@ static void waiter_cancelled(void *context)
   acquisition_abandon(acquisition);
 }
 
-void lease_acquire_abort(struct lease_service *service)
-{
+void lease_acquire_abort(struct lease_service *service) {
   struct error *err = lease_error(REASON_ABORTED);
   struct label_entry *entry = label_map_next(&service->acquisitions, NULL);
   while (entry) {
@@ -215,15 +202,13 @@ void lease_acquire_abort(struct lease_service *service)
   error_free(&err);
 }
 
-void lease_acquire_bound(struct lease_service *service, const char *idempotency)
-{
+void lease_acquire_bound(struct lease_service *service, const char *idempotency) {
   struct acquisition *acquisition = acquisition_find(service, idempotency);
   if (acquisition)
     lease_table_unreserve(&service->table, &acquisition->reservation);
 }
 
-void lease_acquire_forget(struct lease_service *service)
-{
+void lease_acquire_forget(struct lease_service *service) {
   for (struct label_entry *entry; service->acquisitions.count > 0 && (entry = label_map_next(&service->acquisitions, NULL));)
     acquisition_free(LABEL_OWNER(entry, struct acquisition, by_idempotency));
 }
@@ -231,8 +216,7 @@ void lease_acquire_forget(struct lease_service *service)
 /* --- the call --- */
 
 /* Returns 0, or -1 without memory. */
-static int acquisition_join(struct acquisition *acquisition, struct call *call, int64_t ttl)
-{
+static int acquisition_join(struct acquisition *acquisition, struct call *call, int64_t ttl) {
   static const struct call_events events = {.cancelled = waiter_cancelled};
   struct acquire_waiter *waiter = memory_zero(sizeof(*waiter));
   if (!waiter)
@@ -248,8 +232,7 @@ static int acquisition_join(struct acquisition *acquisition, struct call *call, 
 
 /* NULL and *err: over the quota, or no memory. */
 static struct acquisition *acquisition_new(struct lease_service *service, const char *pool,
-                                           const struct scope_labels *labels, const char *idempotency, struct error **err)
-{
+                                           const struct scope_labels *labels, const char *idempotency, struct error **err) {
   struct acquisition *acquisition = memory_zero(sizeof(*acquisition));
   enum lease_reserved reserved = LEASE_RESERVE_NO_MEMORY;
   if (acquisition)
@@ -275,8 +258,7 @@ static struct acquisition *acquisition_new(struct lease_service *service, const 
 }
 
 /* The pool is known and the TTL in bounds. */
-static void acquire_begin(struct lease_service *service, struct call *call, const char *pool, int64_t ttl, const char *key)
-{
+static void acquire_begin(struct lease_service *service, struct call *call, const char *pool, int64_t ttl, const char *key) {
   const struct scope_labels *labels = lease_lookup_labels(service, call);
   if (!labels)
     return;
@@ -314,8 +296,7 @@ static void acquire_begin(struct lease_service *service, struct call *call, cons
   }
 }
 
-void lease_handle_acquire(struct call *call, const ProtobufCMessage *message, void *context)
-{
+void lease_handle_acquire(struct call *call, const ProtobufCMessage *message, void *context) {
   struct lease_service *service = context;
   const Sandbox__Lease__V1__AcquireLeaseRequest *request = (const Sandbox__Lease__V1__AcquireLeaseRequest *)message;
   const struct lease_settings *settings = &service->settings;

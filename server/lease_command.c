@@ -12,15 +12,13 @@
 enum { TIMEOUT_MAX_SECONDS = 86400 };
 
 /* [A-Za-z_][A-Za-z0-9_]* */
-static bool name_valid(const char *name)
-{
+static bool name_valid(const char *name) {
   static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
   static const char others[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
   return name[0] && strchr(letters, name[0]) && name[strspn(name, others)] == 0;
 }
 
-static int environment_check(const Sandbox__Lease__V1__Command *command, struct error **err)
-{
+static int environment_check(const Sandbox__Lease__V1__Command *command, struct error **err) {
   size_t bytes = 0;
   if (command->n_env > LIMIT_ENV_ENTRIES)
     return error_set_field(err, REASON_INVALID_REQUEST, "env", "'env' must have at most 256 entries");
@@ -38,8 +36,7 @@ static int environment_check(const Sandbox__Lease__V1__Command *command, struct 
   return 0;
 }
 
-int lease_command_check(const Sandbox__Lease__V1__Command *command, struct error **err)
-{
+int lease_command_check(const Sandbox__Lease__V1__Command *command, struct error **err) {
   size_t length = command ? strlen(command->command) : 0;
   if (!command || text_blank(command->command, length))
     return error_set_field(err, REASON_INVALID_REQUEST, "command", "'command' must be a non-empty string");
@@ -56,8 +53,7 @@ int lease_command_check(const Sandbox__Lease__V1__Command *command, struct error
   return 0;
 }
 
-int lease_command_fill(struct lease_command *filled, const Sandbox__Lease__V1__Command *command, struct error **err)
-{
+int lease_command_fill(struct lease_command *filled, const Sandbox__Lease__V1__Command *command, struct error **err) {
   char path[LIMIT_PATH_BYTES + 1] = "";
   if (command->cwd[0] && session_path_normalise(command->cwd, path, err) < 0)
     return -1;
@@ -75,8 +71,7 @@ int lease_command_fill(struct lease_command *filled, const Sandbox__Lease__V1__C
   return 0;
 }
 
-int lease_path_check(const char *path, char *out, struct error **err)
-{
+int lease_path_check(const char *path, char *out, struct error **err) {
   char normalised[LIMIT_PATH_BYTES + 1];
   if (text_blank(path, strlen(path)))
     return error_set_field(err, REASON_INVALID_REQUEST, "path", "'path' must be a non-empty string");

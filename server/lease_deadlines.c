@@ -5,8 +5,7 @@
 
 #include "base/memory.h"
 
-int lease_deadlines_reserve(struct lease_table *table)
-{
+int lease_deadlines_reserve(struct lease_table *table) {
   if (table->deadline_count < table->deadline_capacity)
     return 0;
   size_t capacity = table->deadline_capacity ? table->deadline_capacity * 2 : 64;
@@ -20,14 +19,12 @@ int lease_deadlines_reserve(struct lease_table *table)
   return 0;
 }
 
-static void heap_put(struct lease_table *table, size_t place, struct lease *lease)
-{
+static void heap_put(struct lease_table *table, size_t place, struct lease *lease) {
   table->deadlines[place] = lease;
   lease->deadline_place = place;
 }
 
-static void heap_rise(struct lease_table *table, struct lease *lease)
-{
+static void heap_rise(struct lease_table *table, struct lease *lease) {
   size_t place = lease->deadline_place;
   while (place > 0) {
     size_t parent = (place - 1) / 2;
@@ -39,8 +36,7 @@ static void heap_rise(struct lease_table *table, struct lease *lease)
   heap_put(table, place, lease);
 }
 
-static void heap_sink(struct lease_table *table, struct lease *lease)
-{
+static void heap_sink(struct lease_table *table, struct lease *lease) {
   size_t place = lease->deadline_place;
   for (;;) {
     size_t child = 2 * place + 1;
@@ -57,20 +53,17 @@ static void heap_sink(struct lease_table *table, struct lease *lease)
   heap_put(table, place, lease);
 }
 
-void lease_deadlines_moved(struct lease_table *table, struct lease *lease)
-{
+void lease_deadlines_moved(struct lease_table *table, struct lease *lease) {
   heap_rise(table, lease);
   heap_sink(table, lease);
 }
 
-void lease_deadlines_add(struct lease_table *table, struct lease *lease)
-{
+void lease_deadlines_add(struct lease_table *table, struct lease *lease) {
   heap_put(table, table->deadline_count++, lease);
   heap_rise(table, lease);
 }
 
-void lease_deadlines_remove(struct lease_table *table, struct lease *lease)
-{
+void lease_deadlines_remove(struct lease_table *table, struct lease *lease) {
   size_t place = lease->deadline_place;
   struct lease *last = table->deadlines[--table->deadline_count];
   if (last == lease)

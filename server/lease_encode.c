@@ -17,36 +17,31 @@ struct head {
   size_t length;
 };
 
-static void head_varint(struct head *head, uint64_t value)
-{
+static void head_varint(struct head *head, uint64_t value) {
   for (; value >= 0x80; value >>= 7)
     head->bytes[head->length++] = (uint8_t)(value | 0x80);
   head->bytes[head->length++] = (uint8_t)value;
 }
 
-static void head_number(struct head *head, uint32_t field, uint64_t value)
-{
+static void head_number(struct head *head, uint32_t field, uint64_t value) {
   if (value == 0)
     return;
   head_varint(head, (uint64_t)field << 3 | WIRE_VARINT);
   head_varint(head, value);
 }
 
-static void head_length(struct head *head, uint32_t field, uint64_t length)
-{
+static void head_length(struct head *head, uint32_t field, uint64_t length) {
   head_varint(head, (uint64_t)field << 3 | WIRE_LENGTH);
   head_varint(head, length);
 }
 
 
-static grpc_slice head_slice(const struct head *head)
-{
+static grpc_slice head_slice(const struct head *head) {
   return grpc_slice_from_copied_buffer((const char *)head->bytes, head->length);
 }
 
 /* Takes over the slices. */
-static grpc_byte_buffer *join(grpc_slice *slices, size_t count)
-{
+static grpc_byte_buffer *join(grpc_slice *slices, size_t count) {
   grpc_byte_buffer *message = grpc_raw_byte_buffer_create(slices, count);
   for (size_t i = 0; i < count; i++)
     grpc_slice_unref(slices[i]);
@@ -54,8 +49,7 @@ static grpc_byte_buffer *join(grpc_slice *slices, size_t count)
 }
 
 /* The bytes of a buffer, taken out of it. */
-static grpc_slice buffer_slice(struct buffer *buffer)
-{
+static grpc_slice buffer_slice(struct buffer *buffer) {
   size_t length = buffer->length;
   if (length == 0)
     return grpc_empty_slice();
@@ -63,8 +57,7 @@ static grpc_slice buffer_slice(struct buffer *buffer)
   return grpc_slice_new_with_user_data(bytes, length, memory_free, bytes);
 }
 
-Google__Protobuf__Timestamp lease_timestamp(int64_t wall)
-{
+Google__Protobuf__Timestamp lease_timestamp(int64_t wall) {
   Google__Protobuf__Timestamp time = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
   time.seconds = wall / CLOCK_SECOND;
   time.nanos = (int32_t)(wall % CLOCK_SECOND);
@@ -76,8 +69,7 @@ Google__Protobuf__Timestamp lease_timestamp(int64_t wall)
 }
 
 void lease_message_fill(struct lease_message *message, const struct backend_sandbox *facts,
-                        Sandbox__Lease__V1__LeaseStatus status)
-{
+                        Sandbox__Lease__V1__LeaseStatus status) {
   sandbox__lease__v1__lease__init(&message->lease);
   message->created_at = lease_timestamp(facts->created_at);
   message->expires_at = lease_timestamp(facts->expires_at);
@@ -90,8 +82,7 @@ void lease_message_fill(struct lease_message *message, const struct backend_sand
   message->lease.last_used_at = &message->last_used_at;
 }
 
-Sandbox__Lease__V1__EndedBy lease_ended_by(enum session_ended ended)
-{
+Sandbox__Lease__V1__EndedBy lease_ended_by(enum session_ended ended) {
   switch (ended) {
   case SESSION_ENDED_EXITED:
     return SANDBOX__LEASE__V1__ENDED_BY__ENDED_BY_EXITED;
@@ -113,8 +104,7 @@ Sandbox__Lease__V1__EndedBy lease_ended_by(enum session_ended ended)
 }
 
 grpc_byte_buffer *lease_encode_exec(struct buffer *out, struct buffer *errors, int exit_code,
-                                    Sandbox__Lease__V1__EndedBy ended_by)
-{
+                                    Sandbox__Lease__V1__EndedBy ended_by) {
   grpc_slice slices[5];
   size_t count = 0;
   struct buffer *streams[] = {out, errors};
@@ -133,8 +123,7 @@ grpc_byte_buffer *lease_encode_exec(struct buffer *out, struct buffer *errors, i
   return join(slices, count);
 }
 
-grpc_byte_buffer *lease_encode_output(struct send_batch *batch)
-{
+grpc_byte_buffer *lease_encode_output(struct send_batch *batch) {
   struct head inner = {0};
   head_number(&inner, 1, (uint64_t)batch->stream);
   head_number(&inner, 2, batch->offset);
@@ -147,16 +136,14 @@ grpc_byte_buffer *lease_encode_output(struct send_batch *batch)
   return join(batch->slices, batch->count);
 }
 
-grpc_byte_buffer *lease_encode_data(uint32_t field, struct send_batch *batch)
-{
+grpc_byte_buffer *lease_encode_data(uint32_t field, struct send_batch *batch) {
   struct head head = {0};
   head_length(&head, field, batch->length);
   batch->slices[0] = head_slice(&head);
   return join(batch->slices, batch->count);
 }
 
-grpc_byte_buffer *lease_encode_bytes(uint32_t field, struct buffer *bytes)
-{
+grpc_byte_buffer *lease_encode_bytes(uint32_t field, struct buffer *bytes) {
   struct head head = {0};
   if (bytes->length > 0)
     head_length(&head, field, bytes->length);

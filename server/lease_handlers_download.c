@@ -25,13 +25,11 @@ struct download {
   uint8_t sha256[DIGEST_SIZE];
 };
 
-int lease_check_download(const ProtobufCMessage *message, struct error **err)
-{
+int lease_check_download(const ProtobufCMessage *message, struct error **err) {
   return lease_path_check(((const Sandbox__Lease__V1__DownloadFileRequest *)message)->path, NULL, err);
 }
 
-static void download_stop(struct lease_operation *operation)
-{
+static void download_stop(struct lease_operation *operation) {
   struct download *download = (struct download *)operation;
   size_t held = download->data.length + download->sending;
   send_queue_clear(&download->data);
@@ -45,8 +43,7 @@ static void download_stop(struct lease_operation *operation)
   session_read_cancel(download->session);
 }
 
-static void download_free(struct lease_operation *operation)
-{
+static void download_free(struct lease_operation *operation) {
   struct download *download = (struct download *)operation;
   lease_transfer_leave(&download->transfer);
   send_queue_clear(&download->data);
@@ -57,8 +54,7 @@ static const struct lease_operation_kind download_kind = {.stop = download_stop,
 
 /* --- to the client --- */
 
-static grpc_byte_buffer *download_info_message(struct download *download)
-{
+static grpc_byte_buffer *download_info_message(struct download *download) {
   Sandbox__Lease__V1__FileInfo info = SANDBOX__LEASE__V1__FILE_INFO__INIT;
   info.size_bytes = (int64_t)download->size;
   info.sha256 = (ProtobufCBinaryData){.data = download->sha256, .len = sizeof(download->sha256)};
@@ -68,8 +64,7 @@ static grpc_byte_buffer *download_info_message(struct download *download)
   return rpc_pack(&response.base);
 }
 
-static void download_send(struct download *download)
-{
+static void download_send(struct download *download) {
   struct lease_operation *operation = &download->transfer.operation;
   struct send_batch batch;
   grpc_byte_buffer *message = NULL;
@@ -94,8 +89,7 @@ static void download_send(struct download *download)
   }
 }
 
-static void download_sent(void *context)
-{
+static void download_sent(void *context) {
   struct download *download = context;
   struct lease_operation *operation = &download->transfer.operation;
   size_t sent = download->sending;
@@ -110,8 +104,7 @@ static void download_sent(void *context)
 
 /* --- from the session --- */
 
-static void download_info(void *context, uint64_t size, const uint8_t *sha256)
-{
+static void download_info(void *context, uint64_t size, const uint8_t *sha256) {
   struct download *download = context;
   struct lease_operation *operation = &download->transfer.operation;
   if (download->has_info || !sha256 || size > LIMIT_TRANSFER_BYTES) {
@@ -124,8 +117,7 @@ static void download_info(void *context, uint64_t size, const uint8_t *sha256)
   download_send(download);
 }
 
-static void download_data(void *context, const uint8_t *bytes, size_t length)
-{
+static void download_data(void *context, const uint8_t *bytes, size_t length) {
   struct download *download = context;
   struct lease_operation *operation = &download->transfer.operation;
   if (operation->call && send_queue_append(&download->data, 0, download->received, bytes, length) == 0) {
@@ -141,8 +133,7 @@ static void download_data(void *context, const uint8_t *bytes, size_t length)
     download->unconsumed += length;
 }
 
-static void download_ended(void *context, struct error *err)
-{
+static void download_ended(void *context, struct error *err) {
   struct download *download = context;
   struct lease_operation *operation = &download->transfer.operation;
   download->session = NULL;
@@ -156,8 +147,7 @@ static void download_ended(void *context, struct error *err)
 
 /* --- the call --- */
 
-static void download_begin(struct download *download, struct session *session, const char *path)
-{
+static void download_begin(struct download *download, struct session *session, const char *path) {
   static const struct session_read_events session_events = {
     .info = download_info, .data = download_data, .ended = download_ended};
   static const struct call_events call_events = {.sent = download_sent, .cancelled = lease_operation_cancelled};
@@ -181,8 +171,7 @@ static void download_begin(struct download *download, struct session *session, c
 }
 
 static void download_found(struct lease_service *service, struct call *call, const ProtobufCMessage *message,
-                           struct lease *lease, struct error *err)
-{
+                           struct lease *lease, struct error *err) {
   char path[LIMIT_PATH_BYTES + 1];
   if (!err)
     lease_path_check(((const Sandbox__Lease__V1__DownloadFileRequest *)message)->path, path, &err);
@@ -196,7 +185,6 @@ static void download_found(struct lease_service *service, struct call *call, con
     download_begin(download, session, path);
 }
 
-void lease_handle_download(struct call *call, const ProtobufCMessage *message, void *context)
-{
+void lease_handle_download(struct call *call, const ProtobufCMessage *message, void *context) {
   lease_lookup(context, call, ((const Sandbox__Lease__V1__DownloadFileRequest *)message)->lease_id, message, download_found);
 }

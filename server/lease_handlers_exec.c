@@ -13,34 +13,29 @@ struct exec {
   struct buffer streams[2];     /* stdout, stderr */
 };
 
-int lease_check_exec(const ProtobufCMessage *message, struct error **err)
-{
+int lease_check_exec(const ProtobufCMessage *message, struct error **err) {
   const Sandbox__Lease__V1__ExecRequest *request = (const Sandbox__Lease__V1__ExecRequest *)message;
   return lease_command_check(request->command, err);
 }
 
-static void exec_drop_output(struct exec *exec)
-{
+static void exec_drop_output(struct exec *exec) {
   buffer_free(&exec->streams[0]);
   buffer_free(&exec->streams[1]);
 }
 
-static void exec_stop(struct lease_operation *operation)
-{
+static void exec_stop(struct lease_operation *operation) {
   struct exec *exec = (struct exec *)operation;
   exec_drop_output(exec);
   session_exec_cancel(exec->session);
 }
 
-static void exec_free(struct lease_operation *operation)
-{
+static void exec_free(struct lease_operation *operation) {
   struct exec *exec = (struct exec *)operation;
   exec_drop_output(exec);
   memory_free(exec);
 }
 
-static void exec_output(void *context, int stream, uint64_t offset, const uint8_t *bytes, size_t length)
-{
+static void exec_output(void *context, int stream, uint64_t offset, const uint8_t *bytes, size_t length) {
   struct exec *exec = context;
   (void)offset;
   struct buffer *buffer = &exec->streams[stream == 1 ? 0 : 1];
@@ -51,8 +46,7 @@ static void exec_output(void *context, int stream, uint64_t offset, const uint8_
   session_exec_consume(exec->session, length);
 }
 
-static void exec_answer(struct exec *exec, const struct session_end *end)
-{
+static void exec_answer(struct exec *exec, const struct session_end *end) {
   switch (end->ended_by) {
   case SESSION_ENDED_EXITED:
   case SESSION_ENDED_SIGNALLED:
@@ -74,8 +68,7 @@ static void exec_answer(struct exec *exec, const struct session_end *end)
   lease_operation_fail(&exec->operation, lease_error(REASON_SANDBOX_NOT_READY));
 }
 
-static void exec_ended(void *context, const struct session_end *end, struct error *err)
-{
+static void exec_ended(void *context, const struct session_end *end, struct error *err) {
   struct exec *exec = context;
   exec->session = NULL;
   exec->operation.running = false;
@@ -86,13 +79,11 @@ static void exec_ended(void *context, const struct session_end *end, struct erro
   lease_operation_settle(&exec->operation);
 }
 
-static void exec_ignore(void *context)
-{
+static void exec_ignore(void *context) {
   (void)context;
 }
 
-static void exec_begin(struct exec *exec, struct session *session, const struct session_command *command)
-{
+static void exec_begin(struct exec *exec, struct session *session, const struct session_command *command) {
   static const struct session_exec_events session_events = {
     .started = exec_ignore, .output = exec_output, .stdin_wanted = exec_ignore, .ended = exec_ended};
   static const struct call_events call_events = {.cancelled = lease_operation_cancelled};
@@ -109,8 +100,7 @@ static void exec_begin(struct exec *exec, struct session *session, const struct 
 static const struct lease_operation_kind exec_kind = {.stop = exec_stop, .free = exec_free};
 
 static void exec_found(struct lease_service *service, struct call *call, const ProtobufCMessage *message,
-                       struct lease *lease, struct error *err)
-{
+                       struct lease *lease, struct error *err) {
   const Sandbox__Lease__V1__ExecRequest *request = (const Sandbox__Lease__V1__ExecRequest *)message;
   struct lease_command command;
   if (!err)
@@ -129,8 +119,7 @@ static void exec_found(struct lease_service *service, struct call *call, const P
   exec_begin(exec, session, &command.command);
 }
 
-void lease_handle_exec(struct call *call, const ProtobufCMessage *message, void *context)
-{
+void lease_handle_exec(struct call *call, const ProtobufCMessage *message, void *context) {
   const Sandbox__Lease__V1__ExecRequest *request = (const Sandbox__Lease__V1__ExecRequest *)message;
   lease_lookup(context, call, request->lease_id, message, exec_found);
 }

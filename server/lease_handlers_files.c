@@ -9,8 +9,7 @@
 #include <string.h>
 
 /* The reason a Consumer is told; `otherwise` for all that has no reason of its own here. */
-static struct error *file_error(const struct error *err, enum reason otherwise)
-{
+static struct error *file_error(const struct error *err, enum reason otherwise) {
   switch (error_reason(err)) {
   case REASON_INVALID_PATH:
   case REASON_SANDBOX_NOT_READY:
@@ -35,28 +34,24 @@ struct file_read {
   struct buffer content;
 };
 
-int lease_check_read(const ProtobufCMessage *message, struct error **err)
-{
+int lease_check_read(const ProtobufCMessage *message, struct error **err) {
   return lease_path_check(((const Sandbox__Lease__V1__ReadFileRequest *)message)->path, NULL, err);
 }
 
-static void read_stop(struct lease_operation *operation)
-{
+static void read_stop(struct lease_operation *operation) {
   struct file_read *file = (struct file_read *)operation;
   buffer_free(&file->content);
   if (file->session)
     session_read_cancel(file->session);
 }
 
-static void read_free(struct lease_operation *operation)
-{
+static void read_free(struct lease_operation *operation) {
   struct file_read *file = (struct file_read *)operation;
   buffer_free(&file->content);
   memory_free(file);
 }
 
-static void read_info(void *context, uint64_t size, const uint8_t *sha256)
-{
+static void read_info(void *context, uint64_t size, const uint8_t *sha256) {
   struct file_read *file = context;
   (void)sha256;
   /* Room for all of it at once. */
@@ -66,8 +61,7 @@ static void read_info(void *context, uint64_t size, const uint8_t *sha256)
     lease_operation_fail(&file->operation, lease_error(REASON_INTERNAL));
 }
 
-static void read_data(void *context, const uint8_t *bytes, size_t length)
-{
+static void read_data(void *context, const uint8_t *bytes, size_t length) {
   struct file_read *file = context;
   if (file->operation.call && buffer_append(&file->content, bytes, length) < 0)
     lease_operation_fail(&file->operation, lease_error(REASON_FILE_READ_FAILED));
@@ -77,8 +71,7 @@ static void read_data(void *context, const uint8_t *bytes, size_t length)
     file->unconsumed += length;
 }
 
-static void read_ended(void *context, struct error *err)
-{
+static void read_ended(void *context, struct error *err) {
   struct file_read *file = context;
   file->session = NULL;
   file->operation.running = false;
@@ -89,8 +82,7 @@ static void read_ended(void *context, struct error *err)
   lease_operation_settle(&file->operation);
 }
 
-static void read_begin(struct file_read *file, struct session *session, const char *path)
-{
+static void read_begin(struct file_read *file, struct session *session, const char *path) {
   static const struct session_read_events session_events = {.info = read_info, .data = read_data, .ended = read_ended};
   static const struct call_events call_events = {.cancelled = lease_operation_cancelled};
   struct lease_operation *operation = &file->operation;
@@ -115,8 +107,7 @@ static void read_begin(struct file_read *file, struct session *session, const ch
 static const struct lease_operation_kind read_kind = {.stop = read_stop, .free = read_free};
 
 static void read_found(struct lease_service *service, struct call *call, const ProtobufCMessage *message,
-                       struct lease *lease, struct error *err)
-{
+                       struct lease *lease, struct error *err) {
   char path[LIMIT_PATH_BYTES + 1];
   if (!err)
     lease_path_check(((const Sandbox__Lease__V1__ReadFileRequest *)message)->path, path, &err);
@@ -131,8 +122,7 @@ static void read_found(struct lease_service *service, struct call *call, const P
     read_begin(file, session, path);
 }
 
-void lease_handle_read(struct call *call, const ProtobufCMessage *message, void *context)
-{
+void lease_handle_read(struct call *call, const ProtobufCMessage *message, void *context) {
   lease_lookup(context, call, ((const Sandbox__Lease__V1__ReadFileRequest *)message)->lease_id, message, read_found);
 }
 
@@ -146,8 +136,7 @@ struct file_write {
   bool finished;
 };
 
-int lease_check_write(const ProtobufCMessage *message, struct error **err)
-{
+int lease_check_write(const ProtobufCMessage *message, struct error **err) {
   const Sandbox__Lease__V1__WriteFileRequest *request = (const Sandbox__Lease__V1__WriteFileRequest *)message;
   if (lease_path_check(request->path, NULL, err) < 0)
     return -1;
@@ -156,21 +145,18 @@ int lease_check_write(const ProtobufCMessage *message, struct error **err)
   return 0;
 }
 
-static void write_stop(struct lease_operation *operation)
-{
+static void write_stop(struct lease_operation *operation) {
   struct file_write *file = (struct file_write *)operation;
   if (file->session)
     session_write_cancel(file->session);
 }
 
-static void write_free(struct lease_operation *operation)
-{
+static void write_free(struct lease_operation *operation) {
   memory_free((struct file_write *)operation);
 }
 
 /* Gives the session what it has room for. */
-static void write_give(void *context)
-{
+static void write_give(void *context) {
   struct file_write *file = context;
   lease_operation_hold(&file->operation);
   bool room = true;
@@ -189,8 +175,7 @@ static void write_give(void *context)
   lease_operation_drop(&file->operation);
 }
 
-static void write_ended(void *context, struct error *err)
-{
+static void write_ended(void *context, struct error *err) {
   struct file_write *file = context;
   file->session = NULL;
   file->operation.running = false;
@@ -203,8 +188,7 @@ static void write_ended(void *context, struct error *err)
   lease_operation_settle(&file->operation);
 }
 
-static void write_begin(struct file_write *file, struct session *session, const char *path)
-{
+static void write_begin(struct file_write *file, struct session *session, const char *path) {
   static const struct session_write_events session_events = {.wanted = write_give, .ended = write_ended};
   static const struct call_events call_events = {.cancelled = lease_operation_cancelled};
   struct lease_operation *operation = &file->operation;
@@ -227,8 +211,7 @@ static void write_begin(struct file_write *file, struct session *session, const 
 static const struct lease_operation_kind write_kind = {.stop = write_stop, .free = write_free};
 
 static void write_found(struct lease_service *service, struct call *call, const ProtobufCMessage *message,
-                        struct lease *lease, struct error *err)
-{
+                        struct lease *lease, struct error *err) {
   const Sandbox__Lease__V1__WriteFileRequest *request = (const Sandbox__Lease__V1__WriteFileRequest *)message;
   char path[LIMIT_PATH_BYTES + 1];
   if (!err)
@@ -245,7 +228,6 @@ static void write_found(struct lease_service *service, struct call *call, const 
     write_begin(file, session, path);
 }
 
-void lease_handle_write(struct call *call, const ProtobufCMessage *message, void *context)
-{
+void lease_handle_write(struct call *call, const ProtobufCMessage *message, void *context) {
   lease_lookup(context, call, ((const Sandbox__Lease__V1__WriteFileRequest *)message)->lease_id, message, write_found);
 }

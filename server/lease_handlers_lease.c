@@ -9,8 +9,7 @@
 #include "server/lease_state.h"
 #include <string.h>
 
-void lease_handle_access(struct call *call, const ProtobufCMessage *message, void *context)
-{
+void lease_handle_access(struct call *call, const ProtobufCMessage *message, void *context) {
   (void)message;
   (void)context;
   const struct identity *identity = call_identity(call);
@@ -26,8 +25,7 @@ void lease_handle_access(struct call *call, const ProtobufCMessage *message, voi
 /* --- get --- */
 
 static void get_found(struct lease_service *service, struct call *call, const ProtobufCMessage *message, struct lease *lease,
-                      struct error *err)
-{
+                      struct error *err) {
   (void)service;
   (void)message;
   /* Only an active Lease can be got: one that has ended is not there any more. */
@@ -47,16 +45,14 @@ static void get_found(struct lease_service *service, struct call *call, const Pr
   call_reply(call, &reply.base);
 }
 
-void lease_handle_get(struct call *call, const ProtobufCMessage *message, void *context)
-{
+void lease_handle_get(struct call *call, const ProtobufCMessage *message, void *context) {
   const Sandbox__Lease__V1__GetLeaseRequest *request = (const Sandbox__Lease__V1__GetLeaseRequest *)message;
   lease_lookup(context, call, request->lease_id, message, get_found);
 }
 
 /* --- release and delete --- */
 
-static void lease_finish(struct lease_service *service, struct call *call, struct lease *lease, struct error *err, bool empty)
-{
+static void lease_finish(struct lease_service *service, struct call *call, struct lease *lease, struct error *err, bool empty) {
   if (!err && lease->state != LEASE_ACTIVE && lease->end != BACKEND_END_RELEASED)
     err = lease_error(REASON_LEASE_NOT_ACTIVE);
   if (err) {
@@ -68,51 +64,43 @@ static void lease_finish(struct lease_service *service, struct call *call, struc
 }
 
 static void release_found(struct lease_service *service, struct call *call, const ProtobufCMessage *message,
-                          struct lease *lease, struct error *err)
-{
+                          struct lease *lease, struct error *err) {
   (void)message;
   lease_finish(service, call, lease, err, false);
 }
 
-void lease_handle_release(struct call *call, const ProtobufCMessage *message, void *context)
-{
+void lease_handle_release(struct call *call, const ProtobufCMessage *message, void *context) {
   const Sandbox__Lease__V1__ReleaseLeaseRequest *request = (const Sandbox__Lease__V1__ReleaseLeaseRequest *)message;
   lease_lookup(context, call, request->lease_id, message, release_found);
 }
 
 static void delete_found(struct lease_service *service, struct call *call, const ProtobufCMessage *message,
-                         struct lease *lease, struct error *err)
-{
+                         struct lease *lease, struct error *err) {
   (void)message;
   lease_finish(service, call, lease, err, true);
 }
 
-void lease_handle_delete(struct call *call, const ProtobufCMessage *message, void *context)
-{
+void lease_handle_delete(struct call *call, const ProtobufCMessage *message, void *context) {
   const Sandbox__Lease__V1__DeleteLeaseRequest *request = (const Sandbox__Lease__V1__DeleteLeaseRequest *)message;
   lease_lookup(context, call, request->lease_id, message, delete_found);
 }
 
 /* --- list --- */
 
-static const char *list_pool(const Sandbox__Lease__V1__ListLeasesRequest *request)
-{
+static const char *list_pool(const Sandbox__Lease__V1__ListLeasesRequest *request) {
   return request->_pool_case == SANDBOX__LEASE__V1__LIST_LEASES_REQUEST___POOL_POOL ? request->pool : NULL;
 }
 
-static const char *list_cursor(const Sandbox__Lease__V1__ListLeasesRequest *request)
-{
+static const char *list_cursor(const Sandbox__Lease__V1__ListLeasesRequest *request) {
   return request->_cursor_case == SANDBOX__LEASE__V1__LIST_LEASES_REQUEST___CURSOR_CURSOR ? request->cursor : NULL;
 }
 
-static int64_t list_limit(const Sandbox__Lease__V1__ListLeasesRequest *request)
-{
+static int64_t list_limit(const Sandbox__Lease__V1__ListLeasesRequest *request) {
   return request->_limit_case == SANDBOX__LEASE__V1__LIST_LEASES_REQUEST___LIMIT_LIMIT ? request->limit
                                                                                       : LIMIT_LIST_DEFAULT;
 }
 
-int lease_check_list(const ProtobufCMessage *message, struct error **err)
-{
+int lease_check_list(const ProtobufCMessage *message, struct error **err) {
   const Sandbox__Lease__V1__ListLeasesRequest *request = (const Sandbox__Lease__V1__ListLeasesRequest *)message;
   const char *pool = list_pool(request), *cursor = list_cursor(request);
   int64_t limit = list_limit(request);
@@ -126,8 +114,7 @@ int lease_check_list(const ProtobufCMessage *message, struct error **err)
 }
 
 /* Fills in where the page begins: what the client's cursor says, or the beginning. `wanted` holds scope, pool and limit. */
-static int list_position(struct lease_service *service, const char *text, struct cursor *wanted, struct error **err)
-{
+static int list_position(struct lease_service *service, const char *text, struct cursor *wanted, struct error **err) {
   if (!text) {
     wanted->first_page = clock_wall();
     return 0;
@@ -151,8 +138,7 @@ static int list_position(struct lease_service *service, const char *text, struct
 
 /* The page behind `position`. Every active Lease counts: its deadline lies ahead on the clock that does not jump, so its
  * expiry is later than the first page's time whatever the wall clock was set to meanwhile. */
-static void list_reply(struct lease_service *service, struct call *call, struct cursor *position)
-{
+static void list_reply(struct lease_service *service, struct call *call, struct cursor *position) {
   struct lease *found[LIMIT_LIST_MAX];
   struct lease_message messages[LIMIT_LIST_MAX];
   Sandbox__Lease__V1__Lease *leases[LIMIT_LIST_MAX];
@@ -182,8 +168,7 @@ static void list_reply(struct lease_service *service, struct call *call, struct 
   call_reply(call, &reply.base);
 }
 
-void lease_handle_list(struct call *call, const ProtobufCMessage *message, void *context)
-{
+void lease_handle_list(struct call *call, const ProtobufCMessage *message, void *context) {
   struct lease_service *service = context;
   const Sandbox__Lease__V1__ListLeasesRequest *request = (const Sandbox__Lease__V1__ListLeasesRequest *)message;
   if (service->phase != SERVICE_SERVING) {

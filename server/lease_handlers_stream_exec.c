@@ -27,8 +27,7 @@ struct stream_exec {
   struct session_end end;
 };
 
-int lease_check_stream_exec(const ProtobufCMessage *message, struct error **err)
-{
+int lease_check_stream_exec(const ProtobufCMessage *message, struct error **err) {
   const Sandbox__Lease__V1__StreamExecRequest *request = (const Sandbox__Lease__V1__StreamExecRequest *)message;
   if (request->request_case != SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__REQUEST_START)
     return error_set_field(err, REASON_INVALID_REQUEST, "start", "The first message must be 'start'");
@@ -36,8 +35,7 @@ int lease_check_stream_exec(const ProtobufCMessage *message, struct error **err)
 }
 
 /* What the client will not get any more no longer counts against the window. */
-static void stream_stop(struct lease_operation *operation)
-{
+static void stream_stop(struct lease_operation *operation) {
   struct stream_exec *stream = (struct stream_exec *)operation;
   size_t held = stream->output.length + stream->sending;
   send_queue_clear(&stream->output);
@@ -47,8 +45,7 @@ static void stream_stop(struct lease_operation *operation)
   session_exec_cancel(stream->session);
 }
 
-static void stream_free(struct lease_operation *operation)
-{
+static void stream_free(struct lease_operation *operation) {
   struct stream_exec *stream = (struct stream_exec *)operation;
   send_queue_clear(&stream->output);
   memory_free(stream);
@@ -56,8 +53,7 @@ static void stream_free(struct lease_operation *operation)
 
 /* --- to the client --- */
 
-static grpc_byte_buffer *stream_started_message(void)
-{
+static grpc_byte_buffer *stream_started_message(void) {
   Sandbox__Lease__V1__StreamExecStarted started = SANDBOX__LEASE__V1__STREAM_EXEC_STARTED__INIT;
   Sandbox__Lease__V1__StreamExecResponse response = SANDBOX__LEASE__V1__STREAM_EXEC_RESPONSE__INIT;
   response.response_case = SANDBOX__LEASE__V1__STREAM_EXEC_RESPONSE__RESPONSE_STARTED;
@@ -65,8 +61,7 @@ static grpc_byte_buffer *stream_started_message(void)
   return rpc_pack(&response.base);
 }
 
-static grpc_byte_buffer *stream_ended_message(const struct session_end *end)
-{
+static grpc_byte_buffer *stream_ended_message(const struct session_end *end) {
   Sandbox__Lease__V1__CommandEnd ended = SANDBOX__LEASE__V1__COMMAND_END__INIT;
   ended.ended_by = lease_ended_by(end->ended_by);
   ended.exit_code = end->exit_code;
@@ -80,8 +75,7 @@ static grpc_byte_buffer *stream_ended_message(const struct session_end *end)
 }
 
 /* The next message, or NULL: there is none now, or no memory (*failed). */
-static grpc_byte_buffer *stream_next_message(struct stream_exec *stream, bool *failed)
-{
+static grpc_byte_buffer *stream_next_message(struct stream_exec *stream, bool *failed) {
   grpc_byte_buffer *message = NULL;
   struct send_batch batch;
   if (stream->started && !stream->started_sent) {
@@ -100,8 +94,7 @@ static grpc_byte_buffer *stream_next_message(struct stream_exec *stream, bool *f
   return message;
 }
 
-static void stream_send(struct stream_exec *stream)
-{
+static void stream_send(struct stream_exec *stream) {
   if (stream->busy || !stream->operation.call)
     return;
   bool failed = false;
@@ -116,8 +109,7 @@ static void stream_send(struct stream_exec *stream)
   }
 }
 
-static void stream_sent(void *context)
-{
+static void stream_sent(void *context) {
   struct stream_exec *stream = context;
   size_t sent = stream->sending;
   stream->busy = false;
@@ -131,16 +123,14 @@ static void stream_sent(void *context)
 /* --- from the client --- */
 
 /* Room for more standard input: asks the client for its next message. */
-static void stream_receive(struct stream_exec *stream)
-{
+static void stream_receive(struct stream_exec *stream) {
   if (!stream->operation.call || stream->receiving)
     return;
   stream->receiving = true;
   call_receive(stream->operation.call);
 }
 
-static int stream_stdin(struct stream_exec *stream, const uint8_t *bytes, size_t length, bool *more, struct error **err)
-{
+static int stream_stdin(struct stream_exec *stream, const uint8_t *bytes, size_t length, bool *more, struct error **err) {
   if (!stream->stdin_open)
     return error_set_field(err, REASON_INVALID_REQUEST, "stdin", "'stdin' is not open");
   if (length > STDIN_MESSAGE_MAX)
@@ -150,8 +140,7 @@ static int stream_stdin(struct stream_exec *stream, const uint8_t *bytes, size_t
   return 0;
 }
 
-static void stream_stdin_end(struct stream_exec *stream)
-{
+static void stream_stdin_end(struct stream_exec *stream) {
   if (stream->stdin_open && stream->session)
     session_exec_stdin_end(stream->session);
   stream->stdin_open = false;
@@ -159,8 +148,7 @@ static void stream_stdin_end(struct stream_exec *stream)
 
 /* *more: whether the next message may be asked for at once. Returns 0, or -1 and *err. */
 static int stream_request(struct stream_exec *stream, const Sandbox__Lease__V1__StreamExecRequest *request, bool *more,
-                          struct error **err)
-{
+                          struct error **err) {
   switch (request->request_case) {
   case SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__REQUEST_STDIN:
     return stream_stdin(stream, request->stdin.data, request->stdin.len, more, err);
@@ -181,8 +169,7 @@ static int stream_request(struct stream_exec *stream, const Sandbox__Lease__V1__
   }
 }
 
-static int stream_decode(struct stream_exec *stream, grpc_byte_buffer *message, bool *more, struct error **err)
-{
+static int stream_decode(struct stream_exec *stream, grpc_byte_buffer *message, bool *more, struct error **err) {
   grpc_slice payload;
   if (rpc_unpack_bytes(STDIN_FIELD, message, &payload)) {
     int result = stream_stdin(stream, GRPC_SLICE_START_PTR(payload), GRPC_SLICE_LENGTH(payload), more, err);
@@ -197,8 +184,7 @@ static int stream_decode(struct stream_exec *stream, grpc_byte_buffer *message, 
   return result;
 }
 
-static void stream_message(void *context, grpc_byte_buffer *message)
-{
+static void stream_message(void *context, grpc_byte_buffer *message) {
   struct stream_exec *stream = context;
   struct error *err = NULL;
   bool more = true;
@@ -217,15 +203,13 @@ static void stream_message(void *context, grpc_byte_buffer *message)
 
 /* --- from the command --- */
 
-static void stream_started(void *context)
-{
+static void stream_started(void *context) {
   struct stream_exec *stream = context;
   stream->started = true;
   stream_send(stream);
 }
 
-static void stream_output(void *context, int number, uint64_t offset, const uint8_t *bytes, size_t length)
-{
+static void stream_output(void *context, int number, uint64_t offset, const uint8_t *bytes, size_t length) {
   struct stream_exec *stream = context;
   if (!stream->operation.call) {
     session_exec_consume(stream->session, length);
@@ -239,13 +223,11 @@ static void stream_output(void *context, int number, uint64_t offset, const uint
   stream_send(stream);
 }
 
-static void stream_stdin_wanted(void *context)
-{
+static void stream_stdin_wanted(void *context) {
   stream_receive(context);
 }
 
-static void stream_ended(void *context, const struct session_end *end, struct error *err)
-{
+static void stream_ended(void *context, const struct session_end *end, struct error *err) {
   struct stream_exec *stream = context;
   stream->session = NULL;
   stream->operation.running = false;
@@ -261,8 +243,7 @@ static void stream_ended(void *context, const struct session_end *end, struct er
 
 /* --- the call --- */
 
-static void stream_begin(struct stream_exec *stream, struct session *session, const struct session_command *command)
-{
+static void stream_begin(struct stream_exec *stream, struct session *session, const struct session_command *command) {
   static const struct session_exec_events session_events = {.started = stream_started,
                                                             .output = stream_output,
                                                             .stdin_wanted = stream_stdin_wanted,
@@ -284,8 +265,7 @@ static void stream_begin(struct stream_exec *stream, struct session *session, co
 static const struct lease_operation_kind stream_kind = {.stop = stream_stop, .free = stream_free};
 
 static void stream_found(struct lease_service *service, struct call *call, const ProtobufCMessage *message,
-                         struct lease *lease, struct error *err)
-{
+                         struct lease *lease, struct error *err) {
   const Sandbox__Lease__V1__StreamExecRequest *request = (const Sandbox__Lease__V1__StreamExecRequest *)message;
   struct lease_command command;
   if (!err)
@@ -302,8 +282,7 @@ static void stream_found(struct lease_service *service, struct call *call, const
   stream_begin(stream, session, &command.command);
 }
 
-void lease_handle_stream_exec(struct call *call, const ProtobufCMessage *message, void *context)
-{
+void lease_handle_stream_exec(struct call *call, const ProtobufCMessage *message, void *context) {
   const Sandbox__Lease__V1__StreamExecRequest *request = (const Sandbox__Lease__V1__StreamExecRequest *)message;
   lease_lookup(context, call, request->start->lease_id, message, stream_found);
 }

@@ -20,8 +20,7 @@ struct upload {
   bool finished;                 /* all bytes are with the session */
 };
 
-int lease_check_upload(const ProtobufCMessage *message, struct error **err)
-{
+int lease_check_upload(const ProtobufCMessage *message, struct error **err) {
   const Sandbox__Lease__V1__UploadFileRequest *request = (const Sandbox__Lease__V1__UploadFileRequest *)message;
   if (request->request_case != SANDBOX__LEASE__V1__UPLOAD_FILE_REQUEST__REQUEST_INFO)
     return error_set_field(err, REASON_INVALID_REQUEST, "info", "The first message must be 'info'");
@@ -37,15 +36,13 @@ int lease_check_upload(const ProtobufCMessage *message, struct error **err)
   return 0;
 }
 
-static void upload_stop(struct lease_operation *operation)
-{
+static void upload_stop(struct lease_operation *operation) {
   struct upload *upload = (struct upload *)operation;
   if (upload->session)
     session_write_cancel(upload->session);
 }
 
-static void upload_free(struct lease_operation *operation)
-{
+static void upload_free(struct lease_operation *operation) {
   struct upload *upload = (struct upload *)operation;
   lease_transfer_leave(&upload->transfer);
   memory_free(upload);
@@ -55,8 +52,7 @@ static const struct lease_operation_kind upload_kind = {.stop = upload_stop, .fr
 
 /* --- from the client --- */
 
-static void upload_receive(struct upload *upload)
-{
+static void upload_receive(struct upload *upload) {
   if (!upload->transfer.operation.call || upload->receiving || upload->finished)
     return;
   upload->receiving = true;
@@ -64,8 +60,7 @@ static void upload_receive(struct upload *upload)
 }
 
 /* Returns 0, or -1 and *err. *more: whether the next message may be asked for at once. */
-static int upload_give(struct upload *upload, const uint8_t *bytes, size_t length, bool *more, struct error **err)
-{
+static int upload_give(struct upload *upload, const uint8_t *bytes, size_t length, bool *more, struct error **err) {
   if (length > UPLOAD_MESSAGE_MAX)
     return error_set_field(err, REASON_INVALID_REQUEST, "data", "'data' must have at most 1048576 bytes");
   if (length > upload->size - upload->received)
@@ -76,8 +71,7 @@ static int upload_give(struct upload *upload, const uint8_t *bytes, size_t lengt
   return 0;
 }
 
-static int upload_decode(struct upload *upload, grpc_byte_buffer *message, bool *more, struct error **err)
-{
+static int upload_decode(struct upload *upload, grpc_byte_buffer *message, bool *more, struct error **err) {
   grpc_slice payload;
   if (rpc_unpack_bytes(UPLOAD_DATA_FIELD, message, &payload)) {
     int result = upload_give(upload, GRPC_SLICE_START_PTR(payload), GRPC_SLICE_LENGTH(payload), more, err);
@@ -98,8 +92,7 @@ static int upload_decode(struct upload *upload, grpc_byte_buffer *message, bool 
 }
 
 /* The client has sent all it has. */
-static int upload_finish(struct upload *upload, struct error **err)
-{
+static int upload_finish(struct upload *upload, struct error **err) {
   if (upload->received != upload->size)
     return error_set(err, REASON_CONTENT_LENGTH_MISMATCH, NULL);
   upload->finished = true;
@@ -108,8 +101,7 @@ static int upload_finish(struct upload *upload, struct error **err)
   return 0;
 }
 
-static void upload_message(void *context, grpc_byte_buffer *message)
-{
+static void upload_message(void *context, grpc_byte_buffer *message) {
   struct upload *upload = context;
   struct lease_operation *operation = &upload->transfer.operation;
   struct error *err = NULL;
@@ -126,15 +118,13 @@ static void upload_message(void *context, grpc_byte_buffer *message)
 
 /* --- from the session --- */
 
-static void upload_wanted(void *context)
-{
+static void upload_wanted(void *context) {
   struct upload *upload = context;
   if (upload->session)
     upload_receive(upload);
 }
 
-static void upload_ended(void *context, struct error *err)
-{
+static void upload_ended(void *context, struct error *err) {
   struct upload *upload = context;
   struct lease_operation *operation = &upload->transfer.operation;
   upload->session = NULL;
@@ -150,8 +140,7 @@ static void upload_ended(void *context, struct error *err)
 
 /* --- the call --- */
 
-static void upload_begin(struct upload *upload, struct session *session, const char *path, const uint8_t *sha256)
-{
+static void upload_begin(struct upload *upload, struct session *session, const char *path, const uint8_t *sha256) {
   static const struct session_write_events session_events = {.wanted = upload_wanted, .ended = upload_ended};
   static const struct call_events call_events = {.message = upload_message, .cancelled = lease_operation_cancelled};
   struct lease_operation *operation = &upload->transfer.operation;
@@ -172,8 +161,7 @@ static void upload_begin(struct upload *upload, struct session *session, const c
 }
 
 static void upload_found(struct lease_service *service, struct call *call, const ProtobufCMessage *message,
-                         struct lease *lease, struct error *err)
-{
+                         struct lease *lease, struct error *err) {
   const Sandbox__Lease__V1__UploadFileInfo *info = ((const Sandbox__Lease__V1__UploadFileRequest *)message)->info;
   char path[LIMIT_PATH_BYTES + 1];
   if (!err)
@@ -189,8 +177,7 @@ static void upload_found(struct lease_service *service, struct call *call, const
     upload_begin(upload, session, path, info->file->sha256.data);
 }
 
-void lease_handle_upload(struct call *call, const ProtobufCMessage *message, void *context)
-{
+void lease_handle_upload(struct call *call, const ProtobufCMessage *message, void *context) {
   const Sandbox__Lease__V1__UploadFileRequest *request = (const Sandbox__Lease__V1__UploadFileRequest *)message;
   lease_lookup(context, call, request->info->lease_id, message, upload_found);
 }

@@ -21,8 +21,7 @@ struct lease_end_waiter {
   bool empty; /* DeleteLease: answer without the Lease */
 };
 
-static void waiter_cancelled(void *context)
-{
+static void waiter_cancelled(void *context) {
   struct lease_end_waiter *waiter = context;
   struct lease_end_waiter **place = &waiter->lease->waiters;
   while (*place != waiter)
@@ -33,8 +32,7 @@ static void waiter_cancelled(void *context)
   call_fail(call, lease_error(REASON_ABORTED));
 }
 
-void lease_life_wait(struct lease *lease, struct call *call, bool empty)
-{
+void lease_life_wait(struct lease *lease, struct call *call, bool empty) {
   static const struct call_events events = {.cancelled = waiter_cancelled};
   struct lease_end_waiter *waiter = memory_zero(sizeof(*waiter));
   if (!waiter) {
@@ -47,8 +45,7 @@ void lease_life_wait(struct lease *lease, struct call *call, bool empty)
 }
 
 static void waiter_answer(const struct lease_end_waiter *waiter, const struct backend_sandbox *facts,
-                          const struct error *err)
-{
+                          const struct error *err) {
   if (err) {
     call_fail(waiter->call, lease_error_copy(err));
     return;
@@ -65,8 +62,7 @@ static void waiter_answer(const struct lease_end_waiter *waiter, const struct ba
   call_reply(waiter->call, &reply.base);
 }
 
-static void waiters_answer(struct lease *lease, const struct error *err)
-{
+static void waiters_answer(struct lease *lease, const struct error *err) {
   struct lease_end_waiter *waiter = lease->waiters;
   lease->waiters = NULL;
   while (waiter) {
@@ -77,8 +73,7 @@ static void waiters_answer(struct lease *lease, const struct error *err)
   }
 }
 
-void lease_life_abort_waiters(struct lease_service *service)
-{
+void lease_life_abort_waiters(struct lease_service *service) {
   struct error *err = lease_error(REASON_ABORTED);
   for (struct lease *lease = lease_table_next(&service->table, NULL); lease; lease = lease_table_next(&service->table, lease))
     waiters_answer(lease, err);
@@ -87,8 +82,7 @@ void lease_life_abort_waiters(struct lease_service *service)
 
 /* --- the end --- */
 
-static const char *end_name(enum backend_end end)
-{
+static const char *end_name(enum backend_end end) {
   switch (end) {
   case BACKEND_END_RELEASED:
     return "released";
@@ -100,16 +94,14 @@ static const char *end_name(enum backend_end end)
   return "lost";
 }
 
-static void lease_close_session(struct lease *lease, enum session_ended why)
-{
+static void lease_close_session(struct lease *lease, enum session_ended why) {
   struct session *session = lease->session;
   lease->session = NULL;
   if (session)
     session_close(session, why);
 }
 
-static void lease_rearm(struct lease_service *service)
-{
+static void lease_rearm(struct lease_service *service) {
   if (!service->expiry)
     return;
   const struct lease *nearest = lease_table_nearest(&service->table);
@@ -117,8 +109,7 @@ static void lease_rearm(struct lease_service *service)
 }
 
 /* The first step. */
-static void lease_withdraw(struct lease_service *service, struct lease *lease, enum backend_end end)
-{
+static void lease_withdraw(struct lease_service *service, struct lease *lease, enum backend_end end) {
   lease->end = end;
   lease_table_end(&service->table, lease);
   lease_rearm(service);
@@ -126,8 +117,7 @@ static void lease_withdraw(struct lease_service *service, struct lease *lease, e
 }
 
 /* The last step; the Lease is gone after it. */
-static void lease_bury(struct lease_service *service, struct lease *lease)
-{
+static void lease_bury(struct lease_service *service, struct lease *lease) {
   log_write(LOG_INFO, "lease_ended", LOG_TEXT("lease", lease->facts.id), LOG_TEXT("end", end_name(lease->end)));
   lease_tombstones_add(&service->tombstones, &lease->facts, lease->end, clock_boot());
   lease_operation_orphan(lease);
@@ -136,8 +126,7 @@ static void lease_bury(struct lease_service *service, struct lease *lease)
   lease_service_settle(service);
 }
 
-static void lease_released(void *context, struct error *err)
-{
+static void lease_released(void *context, struct error *err) {
   struct lease *lease = context;
   struct lease_service *service = lease->service;
   lease->release_running = false;
@@ -150,8 +139,7 @@ static void lease_released(void *context, struct error *err)
   lease_service_settle(service);
 }
 
-void lease_life_end(struct lease_service *service, struct lease *lease, enum backend_end end)
-{
+void lease_life_end(struct lease_service *service, struct lease *lease, enum backend_end end) {
   if (lease->state == LEASE_ACTIVE)
     lease_withdraw(service, lease, end);
   if (lease->release_running)
@@ -160,8 +148,7 @@ void lease_life_end(struct lease_service *service, struct lease *lease, enum bac
   service->backend->operations->release(service->backend, lease->facts.id, lease_released, lease);
 }
 
-void lease_life_ended(void *context, const char *id, enum backend_end end)
-{
+void lease_life_ended(void *context, const char *id, enum backend_end end) {
   struct lease_service *service = context;
   struct lease *lease = lease_table_find(&service->table, id);
   if (!lease)
@@ -173,8 +160,7 @@ void lease_life_ended(void *context, const char *id, enum backend_end end)
     lease_bury(service, lease);
 }
 
-void lease_life_expire(struct lease_service *service)
-{
+void lease_life_expire(struct lease_service *service) {
   struct lease *lease = lease_table_nearest(&service->table);
   if (!lease)
     return;
@@ -184,8 +170,7 @@ void lease_life_expire(struct lease_service *service)
   lease_rearm(service);
 }
 
-void lease_life_sweep(struct lease_service *service)
-{
+void lease_life_sweep(struct lease_service *service) {
   lease_life_expire(service);
   lease_tombstones_prune(&service->tombstones, clock_boot());
   for (struct lease *lease = lease_table_next(&service->table, NULL), *next; lease; lease = next) {
@@ -198,8 +183,7 @@ void lease_life_sweep(struct lease_service *service)
 
 /* --- the beginning, and use --- */
 
-struct lease *lease_life_adopt(struct lease_service *service, const struct backend_sandbox *sandbox)
-{
+struct lease *lease_life_adopt(struct lease_service *service, const struct backend_sandbox *sandbox) {
   struct lease *lease = lease_table_find(&service->table, sandbox->id);
   if (lease)
     lease_table_update(&service->table, lease, sandbox);
@@ -209,23 +193,20 @@ struct lease *lease_life_adopt(struct lease_service *service, const struct backe
   return lease;
 }
 
-void lease_life_bound(void *context, const struct backend_sandbox *sandbox)
-{
+void lease_life_bound(void *context, const struct backend_sandbox *sandbox) {
   struct lease_service *service = context;
   if (!lease_life_adopt(service, sandbox))
     log_write(LOG_ERROR, "lease_not_adopted", LOG_TEXT("lease", sandbox->id), LOG_TEXT("detail", "out of memory"));
   lease_acquire_bound(service, sandbox->idempotency);
 }
 
-void lease_life_touch(struct lease_service *service, struct lease *lease)
-{
+void lease_life_touch(struct lease_service *service, struct lease *lease) {
   int64_t wall = clock_wall();
   lease->facts.last_used_at = wall > lease->facts.created_at ? wall : lease->facts.created_at;
   service->backend->operations->touch(service->backend, lease->facts.id, lease->facts.last_used_at);
 }
 
-struct session *lease_life_session(struct lease_service *service, struct lease *lease, struct error **err)
-{
+struct session *lease_life_session(struct lease_service *service, struct lease *lease, struct error **err) {
   if (lease->session)
     return lease->session;
   struct transport *transport = service->backend->operations->open_transport(service->backend, lease->facts.id, err);
@@ -239,8 +220,7 @@ struct session *lease_life_session(struct lease_service *service, struct lease *
   return lease->session;
 }
 
-void lease_life_close_sessions(struct lease_service *service)
-{
+void lease_life_close_sessions(struct lease_service *service) {
   for (struct lease *lease = lease_table_next(&service->table, NULL); lease; lease = lease_table_next(&service->table, lease))
     lease_close_session(lease, SESSION_ENDED_LEASE);
 }

@@ -16,8 +16,7 @@ struct lease_lookup {
   char id[LIMIT_LEASE_ID_BYTES + 1];
 };
 
-const struct scope_labels *lease_lookup_labels(struct lease_service *service, struct call *call)
-{
+const struct scope_labels *lease_lookup_labels(struct lease_service *service, struct call *call) {
   const struct scope_labels *labels = scope_cache_labels(&service->scopes, call_identity(call));
   if (!labels)
     call_fail(call, lease_error(REASON_INTERNAL));
@@ -25,8 +24,7 @@ const struct scope_labels *lease_lookup_labels(struct lease_service *service, st
 }
 
 /* "lease-" and 32 lower-case hexadecimal digits. */
-static bool lease_id_valid(const char *id)
-{
+static bool lease_id_valid(const char *id) {
   static const char prefix[] = "lease-";
   if (strncmp(id, prefix, sizeof(prefix) - 1) != 0)
     return false;
@@ -35,8 +33,7 @@ static bool lease_id_valid(const char *id)
   return count == LIMIT_LEASE_ID_BYTES - (sizeof(prefix) - 1) && digits[count] == 0;
 }
 
-static void lookup_begin(struct lease_lookup *lookup)
-{
+static void lookup_begin(struct lease_lookup *lookup) {
   struct lease_service *service = lookup->service;
   lookup->next = service->lookups;
   if (lookup->next)
@@ -44,8 +41,7 @@ static void lookup_begin(struct lease_lookup *lookup)
   service->lookups = lookup;
 }
 
-static void lookup_end(struct lease_lookup *lookup)
-{
+static void lookup_end(struct lease_lookup *lookup) {
   struct lease_service *service = lookup->service;
   if (lookup->next)
     lookup->next->previous = lookup->previous;
@@ -59,8 +55,7 @@ static void lookup_end(struct lease_lookup *lookup)
 
 /* The Lease the backend found, if it is the caller's and has not run out; else NULL and *err. */
 static struct lease *lookup_judge(struct lease_lookup *lookup, const struct backend_sandbox *found, const struct error *failure,
-                                  struct error **err)
-{
+                                  struct error **err) {
   struct lease_service *service = lookup->service;
   if (failure) {
     *err = lease_error_copy(failure);
@@ -81,8 +76,7 @@ static struct lease *lookup_judge(struct lease_lookup *lookup, const struct back
   return lease;
 }
 
-static void lookup_found(void *context, const struct backend_sandbox *found, struct error *err)
-{
+static void lookup_found(void *context, const struct backend_sandbox *found, struct error *err) {
   struct lease_lookup *lookup = context;
   struct error *problem = NULL;
   struct lease *lease = lookup_judge(lookup, found, err, &problem);
@@ -93,34 +87,29 @@ static void lookup_found(void *context, const struct backend_sandbox *found, str
   lookup_end(lookup);
 }
 
-static void lookup_abort(struct lease_lookup *lookup)
-{
+static void lookup_abort(struct lease_lookup *lookup) {
   struct call *call = lookup->call;
   lookup->call = NULL;
   if (call)
     call_fail(call, lease_error(REASON_ABORTED));
 }
 
-static void lookup_cancelled(void *context)
-{
+static void lookup_cancelled(void *context) {
   lookup_abort(context);
 }
 
-void lease_lookup_abort(struct lease_service *service)
-{
+void lease_lookup_abort(struct lease_service *service) {
   for (struct lease_lookup *lookup = service->lookups; lookup; lookup = lookup->next)
     lookup_abort(lookup);
 }
 
-void lease_lookup_forget(struct lease_service *service)
-{
+void lease_lookup_forget(struct lease_service *service) {
   while (service->lookups)
     lookup_end(service->lookups);
 }
 
 static void lookup_ask(struct lease_service *service, struct call *call, const char *scope, const char *id,
-                       const ProtobufCMessage *request, lease_handler *handler)
-{
+                       const ProtobufCMessage *request, lease_handler *handler) {
   static const struct call_events events = {.cancelled = lookup_cancelled};
   struct lease_lookup *lookup = memory_zero(sizeof(*lookup));
   if (!lookup) {
@@ -136,8 +125,7 @@ static void lookup_ask(struct lease_service *service, struct call *call, const c
 }
 
 void lease_lookup(struct lease_service *service, struct call *call, const char *id, const ProtobufCMessage *request,
-                  lease_handler *handler)
-{
+                  lease_handler *handler) {
   if (service->phase != SERVICE_SERVING) {
     handler(service, call, request, NULL, lease_error(REASON_SERVER_UNAVAILABLE));
     return;

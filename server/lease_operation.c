@@ -4,8 +4,7 @@
  */
 #include "server/lease_state.h"
 
-static void operation_enlist(struct lease_operation *operation, struct lease_operation **first)
-{
+static void operation_enlist(struct lease_operation *operation, struct lease_operation **first) {
   operation->previous = NULL;
   operation->next = *first;
   if (operation->next)
@@ -14,8 +13,7 @@ static void operation_enlist(struct lease_operation *operation, struct lease_ope
 }
 
 struct session *lease_operation_begin(struct lease_operation *operation, const struct lease_operation_kind *kind,
-                                      struct lease_service *service, struct call *call, struct lease *lease)
-{
+                                      struct lease_service *service, struct call *call, struct lease *lease) {
   struct error *err = NULL;
   struct session *session = NULL;
   if (lease->state != LEASE_ACTIVE)
@@ -37,15 +35,13 @@ struct session *lease_operation_begin(struct lease_operation *operation, const s
   return session;
 }
 
-struct call *lease_operation_answer(struct lease_operation *operation)
-{
+struct call *lease_operation_answer(struct lease_operation *operation) {
   struct call *call = operation->call;
   operation->call = NULL;
   return call;
 }
 
-void lease_operation_fail(struct lease_operation *operation, struct error *err)
-{
+void lease_operation_fail(struct lease_operation *operation, struct error *err) {
   lease_operation_hold(operation);
   struct call *call = lease_operation_answer(operation);
   if (call)
@@ -57,8 +53,7 @@ void lease_operation_fail(struct lease_operation *operation, struct error *err)
   operation->held--;
 }
 
-static void operation_end(struct lease_operation *operation)
-{
+static void operation_end(struct lease_operation *operation) {
   struct lease_service *service = operation->service;
   struct lease *lease = operation->lease;
   if (operation->next)
@@ -76,33 +71,28 @@ static void operation_end(struct lease_operation *operation)
   lease_service_settle(service);
 }
 
-void lease_operation_settle(struct lease_operation *operation)
-{
+void lease_operation_settle(struct lease_operation *operation) {
   if (!operation->call && !operation->running && operation->held == 0)
     operation_end(operation);
 }
 
-void lease_operation_hold(struct lease_operation *operation)
-{
+void lease_operation_hold(struct lease_operation *operation) {
   operation->held++;
 }
 
-void lease_operation_drop(struct lease_operation *operation)
-{
+void lease_operation_drop(struct lease_operation *operation) {
   operation->held--;
   lease_operation_settle(operation);
 }
 
-void lease_operation_cancelled(void *context)
-{
+void lease_operation_cancelled(void *context) {
   struct lease_operation *operation = context;
   lease_operation_hold(operation);
   lease_operation_fail(operation, lease_error(REASON_ABORTED));
   lease_operation_drop(operation);
 }
 
-void lease_operation_orphan(struct lease *lease)
-{
+void lease_operation_orphan(struct lease *lease) {
   while (lease->operations) {
     struct lease_operation *operation = lease->operations;
     lease->operations = operation->next;
@@ -111,16 +101,14 @@ void lease_operation_orphan(struct lease *lease)
   }
 }
 
-static void operations_abort(struct lease_operation *first)
-{
+static void operations_abort(struct lease_operation *first) {
   for (struct lease_operation *operation = first, *next; operation; operation = next) {
     next = operation->next;
     lease_operation_cancelled(operation);
   }
 }
 
-void lease_operation_abort_all(struct lease_service *service)
-{
+void lease_operation_abort_all(struct lease_service *service) {
   for (struct lease *lease = lease_table_next(&service->table, NULL); lease; lease = lease_table_next(&service->table, lease))
     operations_abort(lease->operations);
   operations_abort(service->orphans);

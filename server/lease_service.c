@@ -16,15 +16,13 @@
 /* How long stopping waits for commands to be killed, in milliseconds. */
 enum { STOP_GRACE = 2000 };
 
-struct error *lease_error(enum reason reason)
-{
+struct error *lease_error(enum reason reason) {
   struct error *err = NULL;
   error_set(&err, reason, NULL);
   return err;
 }
 
-struct error *lease_error_copy(const struct error *err)
-{
+struct error *lease_error_copy(const struct error *err) {
   struct error *copy = NULL;
   enum reason reason = error_reason(err);
   if (error_field(err))
@@ -39,8 +37,7 @@ struct error *lease_error_copy(const struct error *err)
 
 /* --- making and freeing --- */
 
-struct lease_service *lease_service_new(uv_loop_t *loop, struct backend *backend, struct config *config, struct error **err)
-{
+struct lease_service *lease_service_new(uv_loop_t *loop, struct backend *backend, struct config *config, struct error **err) {
   struct lease_service *service = memory_zero(sizeof(*service));
   if (!service) {
     error_set_memory(err);
@@ -66,8 +63,7 @@ struct lease_service *lease_service_new(uv_loop_t *loop, struct backend *backend
   return service;
 }
 
-void lease_service_free(struct lease_service *service)
-{
+void lease_service_free(struct lease_service *service) {
   if (!service)
     return;
   lease_acquire_forget(service);
@@ -83,25 +79,21 @@ void lease_service_free(struct lease_service *service)
 
 /* --- starting --- */
 
-static void service_complete(struct lease_service *service, struct error *err)
-{
+static void service_complete(struct lease_service *service, struct error *err) {
   backend_done *done = service->done;
   service->done = NULL;
   done(service->done_context, err);
 }
 
-static void service_expire(void *context)
-{
+static void service_expire(void *context) {
   lease_life_expire(context);
 }
 
-static void service_sweep(uv_timer_t *timer)
-{
+static void service_sweep(uv_timer_t *timer) {
   lease_life_sweep(timer->data);
 }
 
-static void service_started(void *context, struct error *err)
-{
+static void service_started(void *context, struct error *err) {
   struct lease_service *service = context;
   if (service->phase == SERVICE_STARTING && !err) {
     service->phase = SERVICE_SERVING;
@@ -111,8 +103,7 @@ static void service_started(void *context, struct error *err)
   service_complete(service, err);
 }
 
-static int service_open_timers(struct lease_service *service, struct error **err)
-{
+static int service_open_timers(struct lease_service *service, struct error **err) {
   uv_timer_t *timers[] = {&service->sweep, &service->grace};
   for (size_t i = 0; i < sizeof(timers) / sizeof(*timers); i++) {
     uv_timer_init(service->loop, timers[i]);
@@ -126,8 +117,7 @@ static int service_open_timers(struct lease_service *service, struct error **err
   return service->transfer_timer ? 0 : -1;
 }
 
-void lease_service_start(struct lease_service *service, backend_done *done, void *context)
-{
+void lease_service_start(struct lease_service *service, backend_done *done, void *context) {
   const struct backend_events events = {.bound = lease_life_bound, .ended = lease_life_ended, .context = service};
   struct error *err = NULL;
   service->phase = SERVICE_STARTING;
@@ -141,8 +131,7 @@ void lease_service_start(struct lease_service *service, backend_done *done, void
   service->backend->operations->start(service->backend, &events, service_started, service);
 }
 
-bool lease_service_ready(struct lease_service *service)
-{
+bool lease_service_ready(struct lease_service *service) {
   struct error *why = NULL;
   bool ready = service->phase == SERVICE_SERVING && service->backend->operations->ready(service->backend, &why);
   error_free(&why);
@@ -151,15 +140,13 @@ bool lease_service_ready(struct lease_service *service)
 
 /* --- stopping --- */
 
-static void service_handle_closed(uv_handle_t *handle)
-{
+static void service_handle_closed(uv_handle_t *handle) {
   struct lease_service *service = handle->data;
   if (--service->handles == 0)
     service_complete(service, NULL);
 }
 
-static void service_backend_stopped(void *context, struct error *err)
-{
+static void service_backend_stopped(void *context, struct error *err) {
   struct lease_service *service = context;
   (void)err;
   service->phase = SERVICE_STOPPED;
@@ -171,14 +158,12 @@ static void service_backend_stopped(void *context, struct error *err)
   uv_close((uv_handle_t *)&service->grace, service_handle_closed);
 }
 
-static bool service_idle(const struct lease_service *service)
-{
+static bool service_idle(const struct lease_service *service) {
   return service->operations == 0 && !service->lookups && service->acquisitions.count == 0;
 }
 
 /* Nothing runs any more, or the time for it is over. */
-static void service_stop_backend(uv_timer_t *timer)
-{
+static void service_stop_backend(uv_timer_t *timer) {
   struct lease_service *service = timer->data;
   if (service->backend_stopping)
     return;
@@ -187,15 +172,13 @@ static void service_stop_backend(uv_timer_t *timer)
   service->backend->operations->stop(service->backend, service_backend_stopped, service);
 }
 
-void lease_service_settle(struct lease_service *service)
-{
+void lease_service_settle(struct lease_service *service) {
   /* In a turn of its own: whoever settles is still at work. */
   if (service->phase == SERVICE_STOPPING && !service->backend_stopping && service_idle(service))
     uv_timer_start(&service->grace, service_stop_backend, 0, 0);
 }
 
-void lease_service_stop(struct lease_service *service, backend_done *done, void *context)
-{
+void lease_service_stop(struct lease_service *service, backend_done *done, void *context) {
   service->phase = SERVICE_STOPPING;
   service->done = done;
   service->done_context = context;
@@ -217,8 +200,7 @@ void lease_service_stop(struct lease_service *service, backend_done *done, void 
     .handle = (handler)                                                                                                \
   }
 
-const struct call_method *lease_service_methods(size_t *count)
-{
+const struct call_method *lease_service_methods(size_t *count) {
   static const struct call_method methods[] = {
     METHOD("CheckAccess", CALL_UNARY, check_access, NULL, lease_handle_access),
     METHOD("AcquireLease", CALL_UNARY, acquire_lease, lease_check_acquire, lease_handle_acquire),

@@ -10,8 +10,7 @@
 
 enum { QUOTA_MAX = 1000000, TRANSFERS_MAX = 1024 };
 
-static int settings_read_ttl(struct lease_settings *settings, struct config *config, struct error **err)
-{
+static int settings_read_ttl(struct lease_settings *settings, struct config *config, struct error **err) {
   if (config_integer(config, "SANDBOX_MAX_TTL_SECONDS", LIMIT_TTL_MAX_SECONDS, 1, LIMIT_TTL_MAX_SECONDS,
                      &settings->ttl_max, err) < 0)
     return -1;
@@ -23,8 +22,7 @@ static int settings_read_ttl(struct lease_settings *settings, struct config *con
   return 0;
 }
 
-static int settings_read_transfers(struct lease_settings *settings, struct config *config, struct error **err)
-{
+static int settings_read_transfers(struct lease_settings *settings, struct config *config, struct error **err) {
   if (config_integer(config, "SANDBOX_FILE_TRANSFER_MAX_CONCURRENT", LIMIT_TRANSFERS, 1, TRANSFERS_MAX,
                      &settings->transfers, err) < 0)
     return -1;
@@ -35,8 +33,7 @@ static int settings_read_transfers(struct lease_settings *settings, struct confi
                          CLOCK_SECOND, 3600 * CLOCK_SECOND, &settings->transfer_timeout, err);
 }
 
-int lease_settings_read(struct lease_settings *settings, struct config *config, struct error **err)
-{
+int lease_settings_read(struct lease_settings *settings, struct config *config, struct error **err) {
   *settings = (struct lease_settings){0};
   if (config_text(config, "SANDBOX_METADATA_SECRET", NULL, &settings->metadata_secret, err) < 0 ||
       settings_read_ttl(settings, config, err) < 0 || settings_read_transfers(settings, config, err) < 0)

@@ -11,8 +11,7 @@
 #include "server/lease_deadlines.h"
 #include <string.h>
 
-int lease_table_init(struct lease_table *table)
-{
+int lease_table_init(struct lease_table *table) {
   *table = (struct lease_table){0};
   if (label_map_init(&table->ids) == 0 && label_map_init(&table->idempotency) == 0 &&
       label_map_init(&table->scopes) == 0 && label_map_init(&table->consumers) == 0)
@@ -21,8 +20,7 @@ int lease_table_init(struct lease_table *table)
   return -1;
 }
 
-void lease_table_free(struct lease_table *table)
-{
+void lease_table_free(struct lease_table *table) {
   for (struct lease *lease; table->ids.count > 0 && (lease = lease_table_next(table, NULL));)
     lease_table_remove(table, lease);
   label_map_free(&table->ids);
@@ -35,15 +33,13 @@ void lease_table_free(struct lease_table *table)
 
 /* --- groups --- */
 
-static struct lease_group *group_find(const struct label_map *map, const char *label)
-{
+static struct lease_group *group_find(const struct label_map *map, const char *label) {
   struct label_entry *entry = label_map_find(map, label);
   return entry ? LABEL_OWNER(entry, struct lease_group, entry) : NULL;
 }
 
 /* With one more reference; NULL without memory. */
-static struct lease_group *group_use(struct label_map *map, const char *label)
-{
+static struct lease_group *group_use(struct label_map *map, const char *label) {
   struct lease_group *group = group_find(map, label);
   if (!group) {
     group = memory_zero(sizeof(*group));
@@ -56,8 +52,7 @@ static struct lease_group *group_use(struct label_map *map, const char *label)
   return group;
 }
 
-static void group_leave(struct label_map *map, struct lease_group *group)
-{
+static void group_leave(struct label_map *map, struct lease_group *group) {
   if (!group || --group->references > 0)
     return;
   label_map_remove(map, &group->entry);
@@ -65,8 +60,7 @@ static void group_leave(struct label_map *map, struct lease_group *group)
   memory_free(group);
 }
 
-static int group_grow(struct lease_group *group)
-{
+static int group_grow(struct lease_group *group) {
   if (group->count < group->capacity)
     return 0;
   size_t capacity = group->capacity ? group->capacity * 2 : 2;
@@ -81,16 +75,14 @@ static int group_grow(struct lease_group *group)
 }
 
 /* List order. */
-static int lease_compare(const struct lease *lease, int64_t created, const char *id)
-{
+static int lease_compare(const struct lease *lease, int64_t created, const char *id) {
   if (lease->facts.created_at != created)
     return lease->facts.created_at < created ? -1 : 1;
   return strcmp(lease->facts.id, id);
 }
 
 /* How many Leases stand before (created, id), or up to it. */
-static size_t group_position(const struct lease_group *group, int64_t created, const char *id, bool behind)
-{
+static size_t group_position(const struct lease_group *group, int64_t created, const char *id, bool behind) {
   size_t low = 0, high = group->count;
   while (low < high) {
     size_t middle = low + (high - low) / 2;
@@ -104,16 +96,14 @@ static size_t group_position(const struct lease_group *group, int64_t created, c
 }
 
 /* Room must have been made. */
-static void group_insert(struct lease_group *group, struct lease *lease)
-{
+static void group_insert(struct lease_group *group, struct lease *lease) {
   size_t place = group_position(group, lease->facts.created_at, lease->facts.id, false);
   memmove(group->leases + place + 1, group->leases + place, (group->count - place) * sizeof(*group->leases));
   group->leases[place] = lease;
   group->count++;
 }
 
-static void group_take_out(struct lease_group *group, const struct lease *lease)
-{
+static void group_take_out(struct lease_group *group, const struct lease *lease) {
   size_t place = group_position(group, lease->facts.created_at, lease->facts.id, false);
   group->count--;
   memmove(group->leases + place, group->leases + place + 1, (group->count - place) * sizeof(*group->leases));
@@ -121,15 +111,13 @@ static void group_take_out(struct lease_group *group, const struct lease *lease)
 
 /* --- Leases --- */
 
-static void lease_free(struct lease_table *table, struct lease *lease)
-{
+static void lease_free(struct lease_table *table, struct lease *lease) {
   group_leave(&table->scopes, lease->scope);
   group_leave(&table->consumers, lease->consumer);
   memory_free(lease);
 }
 
-struct lease *lease_table_add(struct lease_table *table, const struct backend_sandbox *facts)
-{
+struct lease *lease_table_add(struct lease_table *table, const struct backend_sandbox *facts) {
   struct lease *lease = memory_zero(sizeof(*lease));
   if (!lease)
     return NULL;
@@ -149,8 +137,7 @@ struct lease *lease_table_add(struct lease_table *table, const struct backend_sa
   return lease;
 }
 
-void lease_table_update(struct lease_table *table, struct lease *lease, const struct backend_sandbox *facts)
-{
+void lease_table_update(struct lease_table *table, struct lease *lease, const struct backend_sandbox *facts) {
   bool active = lease->state == LEASE_ACTIVE;
   bool reordered = active && facts->created_at != lease->facts.created_at;
   if (reordered)
@@ -166,8 +153,7 @@ void lease_table_update(struct lease_table *table, struct lease *lease, const st
     lease_deadlines_moved(table, lease);
 }
 
-void lease_table_end(struct lease_table *table, struct lease *lease)
-{
+void lease_table_end(struct lease_table *table, struct lease *lease) {
   if (lease->state != LEASE_ACTIVE)
     return;
   lease->state = LEASE_ENDING;
@@ -178,51 +164,43 @@ void lease_table_end(struct lease_table *table, struct lease *lease)
   lease_deadlines_remove(table, lease);
 }
 
-void lease_table_remove(struct lease_table *table, struct lease *lease)
-{
+void lease_table_remove(struct lease_table *table, struct lease *lease) {
   lease_table_end(table, lease);
   label_map_remove(&table->ids, &lease->by_id);
   lease_free(table, lease);
 }
 
-struct lease *lease_table_find(const struct lease_table *table, const char *id)
-{
+struct lease *lease_table_find(const struct lease_table *table, const char *id) {
   struct label_entry *entry = label_map_find(&table->ids, id);
   return entry ? LABEL_OWNER(entry, struct lease, by_id) : NULL;
 }
 
-struct lease *lease_table_find_idempotent(const struct lease_table *table, const char *idempotency)
-{
+struct lease *lease_table_find_idempotent(const struct lease_table *table, const char *idempotency) {
   struct label_entry *entry = label_map_find(&table->idempotency, idempotency);
   return entry ? LABEL_OWNER(entry, struct lease, by_idempotency) : NULL;
 }
 
-struct lease *lease_table_nearest(const struct lease_table *table)
-{
+struct lease *lease_table_nearest(const struct lease_table *table) {
   return table->deadline_count > 0 ? table->deadlines[0] : NULL;
 }
 
-struct lease *lease_table_next(const struct lease_table *table, const struct lease *lease)
-{
+struct lease *lease_table_next(const struct lease_table *table, const struct lease *lease) {
   struct label_entry *entry = label_map_next(&table->ids, lease ? &lease->by_id : NULL);
   return entry ? LABEL_OWNER(entry, struct lease, by_id) : NULL;
 }
 
-size_t lease_table_count(const struct lease_table *table)
-{
+size_t lease_table_count(const struct lease_table *table) {
   return table->ids.count;
 }
 
 /* --- quotas --- */
 
-static bool group_full(const struct lease_group *group, size_t quota)
-{
+static bool group_full(const struct lease_group *group, size_t quota) {
   return quota > 0 && group->held >= quota;
 }
 
 enum lease_reserved lease_table_reserve(struct lease_table *table, const char *scope, const char *consumer,
-                                        size_t scope_quota, size_t consumer_quota, struct lease_reservation *reservation)
-{
+                                        size_t scope_quota, size_t consumer_quota, struct lease_reservation *reservation) {
   struct lease_reservation taken = {.scope = group_use(&table->scopes, scope),
                                     .consumer = group_use(&table->consumers, consumer)};
   enum lease_reserved result = LEASE_RESERVED;
@@ -241,8 +219,7 @@ enum lease_reserved lease_table_reserve(struct lease_table *table, const char *s
   return LEASE_RESERVED;
 }
 
-void lease_table_unreserve(struct lease_table *table, struct lease_reservation *reservation)
-{
+void lease_table_unreserve(struct lease_table *table, struct lease_reservation *reservation) {
   if (!reservation->scope)
     return;
   reservation->scope->held--;
@@ -255,8 +232,7 @@ void lease_table_unreserve(struct lease_table *table, struct lease_reservation *
 /* --- lists --- */
 
 size_t lease_table_list(const struct lease_table *table, const char *scope, const char *pool, int64_t created,
-                        const char *id, size_t limit, struct lease **found, bool *more)
-{
+                        const char *id, size_t limit, struct lease **found, bool *more) {
   *more = false;
   const struct lease_group *group = group_find(&table->scopes, scope);
   if (!group)

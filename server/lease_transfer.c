@@ -9,14 +9,12 @@
 /* When to try again for a place, in milliseconds. */
 enum { TRANSFER_RETRY_AFTER = 1000 };
 
-static void transfer_rearm(struct lease_service *service)
-{
+static void transfer_rearm(struct lease_service *service) {
   if (service->transfer_timer)
     boot_timer_set(service->transfer_timer, service->first_transfer ? service->first_transfer->deadline : INT64_MAX);
 }
 
-static void transfer_enter(struct lease_transfer *transfer)
-{
+static void transfer_enter(struct lease_transfer *transfer) {
   struct lease_service *service = transfer->operation.service;
   transfer->deadline = clock_boot() + service->settings.transfer_timeout;
   transfer->previous = service->last_transfer;
@@ -31,8 +29,7 @@ static void transfer_enter(struct lease_transfer *transfer)
   transfer_rearm(service);
 }
 
-void lease_transfer_leave(struct lease_transfer *transfer)
-{
+void lease_transfer_leave(struct lease_transfer *transfer) {
   struct lease_service *service = transfer->operation.service;
   if (transfer->deadline == INT64_MIN)
     return;
@@ -52,8 +49,7 @@ void lease_transfer_leave(struct lease_transfer *transfer)
 }
 
 struct session *lease_transfer_begin(struct lease_transfer *transfer, const struct lease_operation_kind *kind,
-                                     struct lease_service *service, struct call *call, struct lease *lease)
-{
+                                     struct lease_service *service, struct call *call, struct lease *lease) {
   transfer->deadline = INT64_MIN;
   bool full = service->transfers >= (unsigned)service->settings.transfers ||
               lease->transfers >= (unsigned)service->settings.transfers_per_lease;
@@ -70,8 +66,7 @@ struct session *lease_transfer_begin(struct lease_transfer *transfer, const stru
   return session;
 }
 
-void lease_transfer_expire(void *context)
-{
+void lease_transfer_expire(void *context) {
   struct lease_service *service = context;
   int64_t now = clock_boot();
   for (struct lease_transfer *transfer = service->first_transfer, *next; transfer && transfer->deadline <= now;
@@ -86,8 +81,7 @@ void lease_transfer_expire(void *context)
   boot_timer_set(service->transfer_timer, waiting ? waiting->deadline : INT64_MAX);
 }
 
-struct error *lease_transfer_error(const struct error *err)
-{
+struct error *lease_transfer_error(const struct error *err) {
   switch (error_reason(err)) {
   case REASON_INVALID_PATH:
   case REASON_FILE_NOT_FOUND:

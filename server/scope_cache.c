@@ -6,20 +6,17 @@
 #include "base/memory.h"
 #include <string.h>
 
-void scope_cache_init(struct scope_cache *cache, const struct digest_key *key)
-{
+void scope_cache_init(struct scope_cache *cache, const struct digest_key *key) {
   *cache = (struct scope_cache){.key = key};
 }
 
-void scope_cache_free(struct scope_cache *cache)
-{
+void scope_cache_free(struct scope_cache *cache) {
   for (size_t i = 0; i < SCOPE_CACHE_PLACES; i++)
     memory_free(cache->places[i].names);
   *cache = (struct scope_cache){0};
 }
 
-static uint32_t names_hash(const char *names, size_t length)
-{
+static uint32_t names_hash(const char *names, size_t length) {
   uint32_t hash = UINT32_C(0x811c9dc5);
   for (size_t i = 0; i < length; i++) {
     hash ^= (uint8_t)names[i];
@@ -28,8 +25,7 @@ static uint32_t names_hash(const char *names, size_t length)
   return hash ^ (hash >> 16);
 }
 
-const struct scope_labels *scope_cache_labels(struct scope_cache *cache, const struct identity *identity)
-{
+const struct scope_labels *scope_cache_labels(struct scope_cache *cache, const struct identity *identity) {
   char names[sizeof(identity->consumer) + sizeof(identity->subject)];
   size_t consumer = strnlen(identity->consumer, sizeof(identity->consumer) - 1);
   size_t subject = strnlen(identity->subject, sizeof(identity->subject) - 1);

@@ -18,8 +18,7 @@ struct send_chunk {
   uint8_t bytes[];
 };
 
-void send_queue_clear(struct send_queue *queue)
-{
+void send_queue_clear(struct send_queue *queue) {
   for (struct send_chunk *chunk = queue->first, *next; chunk; chunk = next) {
     next = chunk->next;
     memory_free(chunk);
@@ -28,34 +27,30 @@ void send_queue_clear(struct send_queue *queue)
 }
 
 /* Are these bytes the neighbours of the last ones? */
-static bool chunk_continues(const struct send_chunk *chunk, int stream, uint64_t offset)
-{
+static bool chunk_continues(const struct send_chunk *chunk, int stream, uint64_t offset) {
   return chunk && chunk->stream == stream && chunk->offset + chunk->length == offset;
 }
 
-static struct send_chunk *chunk_new(const struct send_queue *queue, int stream, uint64_t offset, size_t length)
-{
-  size_t capacity = length;
-  if (capacity < CHUNK_MIN)
-    capacity = CHUNK_MIN;
+static struct send_chunk *chunk_new(const struct send_queue *queue, int stream, uint64_t offset, size_t length) {
+  size_t capacity = length > CHUNK_MIN ? length : CHUNK_MIN;
   /* The further a run of small pieces goes on, the larger the chunks that gather it. */
-  if (chunk_continues(queue->last, stream, offset) && queue->last->capacity <= CHUNK_GATHER_MAX / 2 &&
-      capacity < queue->last->capacity * 2)
-    capacity = queue->last->capacity * 2;
+  if (chunk_continues(queue->last, stream, offset)) {
+    size_t gathering = queue->last->capacity < CHUNK_GATHER_MAX / 2 ? queue->last->capacity * 2 : CHUNK_GATHER_MAX;
+    if (capacity < gathering)
+      capacity = gathering;
+  }
   struct send_chunk *chunk = memory_new(sizeof(*chunk) + capacity);
   if (chunk)
     *chunk = (struct send_chunk){.offset = offset, .capacity = capacity, .stream = stream};
   return chunk;
 }
 
-static void chunk_fill(struct send_chunk *chunk, const uint8_t *bytes, size_t length)
-{
+static void chunk_fill(struct send_chunk *chunk, const uint8_t *bytes, size_t length) {
   memcpy(chunk->bytes + chunk->length, bytes, length);
   chunk->length += length;
 }
 
-int send_queue_append(struct send_queue *queue, int stream, uint64_t offset, const uint8_t *bytes, size_t length)
-{
+int send_queue_append(struct send_queue *queue, int stream, uint64_t offset, const uint8_t *bytes, size_t length) {
   if (length == 0)
     return 0;
   if (length > SIZE_MAX / 2)
@@ -83,8 +78,7 @@ int send_queue_append(struct send_queue *queue, int stream, uint64_t offset, con
   return 0;
 }
 
-int send_queue_take(struct send_queue *queue, struct send_batch *batch)
-{
+int send_queue_take(struct send_queue *queue, struct send_batch *batch) {
   if (!queue->first)
     return -1;
   *batch = (struct send_batch){.stream = queue->first->stream, .offset = queue->first->offset, .count = 1};
