@@ -1,0 +1,159 @@
+/*
+ * Finding descendants in /proc: see descend.h. A round walks the tree breadth first through a queue of fixed size. When it is full, the
+ * rest is left to a later round: the parents in the queue are killed, so their children move up to the root. Nothing is
+ * allocated: this must work when memory has run out.
+ */
+#include "backend/sandboxd/descend.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DESCEND_QUEUE 4096
+#define DESCEND_READ 4096 /* bytes read at once */
+#define DESCEND_NAME 64   /* "PID/task/TID/children" */
+
+/* One round is made at a time. */
+static struct {
+  pid_t pids[DESCEND_QUEUE];
+  size_t next, count;
+} queue;
+
+/* All processes, where they must be looked through for each other's parents. */
+struct descend_entry {
+  pid_t pid, parent;
+};
+static struct {
+  struct descend_entry entries[DESCEND_QUEUE];
+  size_t count;
+} family;
+
+static void descend_push(pid_t pid) {
+  if (queue.count < DESCEND_QUEUE)
+    queue.pids[queue.count++] = pid;
+}
+
+/* The number a directory entry is named after, or 0. */
+static pid_t descend_number(const char *text) {
+  char *end;
+  if (*text < '1' || *text > '9')
+    return 0;
+  long number = strtol(text, &end, 10);
+  return *end || number > INT32_MAX ? 0 : (pid_t)number;
+}
+
+/* Calls `each` with every number that names an entry of this directory in /proc. */
+static void descend_each(const struct descend *descend, const char *name, pid_t parent,
+                         void (*each)(const struct descend *descend, pid_t parent, pid_t number)) {
+  char entries[DESCEND_READ] __attribute__((aligned(8)));
+  ssize_t length;
+  int directory = openat(descend->proc, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0)
+    return;
+  while ((length = getdents64(directory, entries, sizeof entries)) > 0)
+    for (ssize_t at = 0; at < length;) {
+      const struct dirent64 *entry = (const void *)(entries + at);
+      pid_t number = descend_number(entry->d_name);
+      if (number)
+        each(descend, parent, number);
+      at += entry->d_reclen;
+    }
+  close(directory);
+}
+
+/* Queues the pids in the children list of one thread: decimal numbers, each with a space behind it. */
+static void descend_read_children(const struct descend *descend, pid_t parent, pid_t task) {
+  char name[DESCEND_NAME], text[DESCEND_READ];
+  pid_t pid = 0;
+  ssize_t length;
+  snprintf(name, sizeof name, "%d/task/%d/children", (int)parent, (int)task);
+  int list = openat(descend->proc, name, O_RDONLY | O_CLOEXEC);
+  if (list < 0)
+    return;
+  while ((length = read(list, text, sizeof text)) > 0)
+    for (ssize_t i = 0; i < length; i++) {
+      if (text[i] >= '0' && text[i] <= '9') {
+        pid = pid * 10 + (text[i] - '0');
+      } else if (pid) {
+        descend_push(pid);
+        pid = 0;
+      }
+    }
+  if (pid)
+    descend_push(pid);
+  close(list);
+}
+
+/* Notes a process and its parent: the second field behind the last ')' of /proc/PID/stat, since a program's name may hold anything. */
+static void descend_read_parent(const struct descend *descend, pid_t unused, pid_t pid) {
+  char name[DESCEND_NAME], text[512];
+  int parent;
+  (void)unused;
+  snprintf(name, sizeof name, "%d/stat", (int)pid);
+  int file = openat(descend->proc, name, O_RDONLY | O_CLOEXEC);
+  if (file < 0)
+    return;
+  ssize_t length = read(file, text, sizeof text - 1);
+  close(file);
+  if (length <= 0)
+    return;
+  text[length] = 0;
+  const char *at = strrchr(text, ')');
+  if (at && sscanf(at, ") %*c %d", &parent) == 1 && family.count < DESCEND_QUEUE)
+    family.entries[family.count++] = (struct descend_entry){pid, parent};
+}
+
+static void descend_list(const struct descend *descend, pid_t parent) {
+  char name[DESCEND_NAME];
+  if (descend->scan) {
+    for (size_t i = 0; i < family.count; i++)
+      if (family.entries[i].parent == parent)
+        descend_push(family.entries[i].pid);
+    return;
+  }
+  snprintf(name, sizeof name, "%d/task", (int)parent);
+  descend_each(descend, name, parent, descend_read_children);
+}
+
+void descend_open(struct descend *descend, bool scan) {
+  char name[DESCEND_NAME];
+  descend->proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+  snprintf(name, sizeof name, "%d/task/%d/children", (int)getpid(), (int)getpid());
+  descend->scan = scan || faccessat(descend->proc, name, F_OK, 0);
+}
+
+void descend_close(struct descend *descend) {
+  if (descend->proc >= 0)
+    close(descend->proc);
+  descend->proc = -1;
+}
+
+static bool descend_spares(pid_t pid, const pid_t *spared, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (spared[i] == pid)
+      return true;
+  return false;
+}
+
+size_t descend_kill(const struct descend *descend, pid_t root, const pid_t *spared, size_t spared_count) {
+  size_t killed = 0;
+  pid_t parent = root;
+  queue.next = queue.count = family.count = 0;
+  if (descend->scan)
+    descend_each(descend, ".", 0, descend_read_parent);
+  for (;;) {
+    descend_list(descend, parent);
+    do {
+      if (queue.next == queue.count)
+        return killed;
+      parent = queue.pids[queue.next++];
+    } while (descend_spares(parent, spared, spared_count));
+    if (!kill(parent, SIGKILL))
+      killed++;
+  }
+}

@@ -1,0 +1,189 @@
+/*
+ * The supervisor process: see supervisor.h. It waits in one place, for a message or a dead child, and never blocks elsewhere.
+ */
+#include "backend/sandboxd/supervisor.h"
+
+#include "backend/sandboxd/descend.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SUPERVISOR_SOCKET 3 /* where its end of the pair is moved to */
+
+static struct {
+  const struct supervisor_options *options;
+  struct descend descend;
+  sigset_t none;   /* for commands */
+  sigset_t wait;   /* while waiting: all but SIGCHLD */
+  pid_t command;   /* the main process; 0: none, or reaped */
+  int status;
+  bool ended;      /* `status` is still to be reported */
+  bool lingering;  /* ENDED was reported, and descendants are left */
+  bool killing;
+  bool alone;      /* sandboxd is gone */
+  char text[SCRIPT_ARGUMENT_BYTES + 1];
+} self;
+
+static void supervisor_child_ended(int number) { (void)number; }
+
+static void supervisor_prepare(int socket, const struct supervisor_options *options) {
+  self.options = options;
+  if (socket != SUPERVISOR_SOCKET)
+    dup3(socket, SUPERVISOR_SOCKET, O_CLOEXEC);
+  closefrom(SUPERVISOR_SOCKET + 1);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  setrlimit(RLIMIT_NOFILE, &options->files);
+  /* Only ppoll lets the one signal through that wakes it; everything else that a command may send stays blocked. */
+  sigemptyset(&self.none);
+  sigfillset(&self.wait);
+  sigdelset(&self.wait, SIGCHLD);
+  signal(SIGPIPE, SIG_DFL);
+  sigaction(SIGCHLD, &(struct sigaction){.sa_handler = supervisor_child_ended}, NULL);
+  descend_open(&self.descend, options->scan);
+}
+
+static void supervisor_report(enum supervisor_news news, int status, bool clean) {
+  struct supervisor_report report = {.news = news, .status = status, .clean = clean};
+  send(SUPERVISOR_SOCKET, &report, sizeof report, MSG_NOSIGNAL);
+}
+
+/* In the child of vfork, which shares all memory with the supervisor until execve: system calls only. */
+static void supervisor_exec(const int *descriptors, size_t count, char *const *arguments) {
+  setsid();
+  for (size_t i = 0; i < count; i++)
+    dup2(descriptors[i], (int)i);
+  sigprocmask(SIG_SETMASK, &self.none, NULL);
+  execve("/bin/sh", arguments, self.options->environment);
+}
+
+static int supervisor_spawn(const int *descriptors, size_t count) {
+  char name[] = "sh", flags[] = "-lc";
+  char *arguments[] = {name, flags, self.text, NULL};
+  volatile int failure = 0;
+  pid_t child = vfork();
+  if (child == 0) {
+    supervisor_exec(descriptors, count, arguments);
+    failure = errno;
+    _exit(127);
+  }
+  if (child < 0)
+    return errno;
+  if (failure) {
+    waitpid(child, NULL, 0);
+    return failure;
+  }
+  self.command = child;
+  return 0;
+}
+
+/* Descriptors for the shell must not be in the way of one another: each is moved above the places they go to. */
+static int supervisor_lift(int *descriptors, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    if (descriptors[i] > SUPERVISOR_SCRIPT)
+      continue;
+    int lifted = fcntl(descriptors[i], F_DUPFD_CLOEXEC, SUPERVISOR_SCRIPT + 1);
+    if (lifted < 0)
+      return errno;
+    close(descriptors[i]);
+    descriptors[i] = lifted;
+  }
+  return 0;
+}
+
+static void supervisor_start(int *descriptors, size_t count) {
+  int failure = count < 3 ? EBADF : supervisor_lift(descriptors, count);
+  if (!failure)
+    failure = supervisor_spawn(descriptors, count);
+  for (size_t i = 0; i < count; i++)
+    close(descriptors[i]);
+  self.killing = false;
+  if (failure)
+    supervisor_report(SUPERVISOR_FAILED, failure, true);
+}
+
+static void supervisor_obey(const struct supervisor_request *request, int *descriptors, size_t count) {
+  switch (request->order) {
+  case SUPERVISOR_START:
+    supervisor_start(descriptors, count);
+    break;
+  case SUPERVISOR_SIGNAL:
+    if (self.command)
+      kill(-self.command, request->signal);
+    break;
+  case SUPERVISOR_KILL:
+    self.killing = true;
+    break;
+  case SUPERVISOR_LEAVE:
+    _exit(0);
+  }
+}
+
+static void supervisor_receive(void) {
+  struct supervisor_request request;
+  union {
+    char bytes[CMSG_SPACE(SUPERVISOR_DESCRIPTORS * sizeof(int))];
+    struct cmsghdr header;
+  } control;
+  struct iovec parts[2] = {{&request, sizeof request}, {self.text, sizeof self.text}};
+  struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2, .msg_control = &control, .msg_controllen = sizeof control};
+  ssize_t length = recvmsg(SUPERVISOR_SOCKET, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  if (length < 0 && (errno == EAGAIN || errno == EINTR))
+    return;
+  if (length < (ssize_t)sizeof request) {
+    self.alone = self.killing = true;
+    return;
+  }
+  int descriptors[SUPERVISOR_DESCRIPTORS];
+  size_t count = 0;
+  struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+  if (rights && rights->cmsg_type == SCM_RIGHTS) {
+    count = (rights->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    memcpy(descriptors, CMSG_DATA(rights), count * sizeof(int));
+  }
+  self.text[sizeof self.text - 1] = 0;
+  supervisor_obey(&request, descriptors, count);
+}
+
+/* Reaps every child that died; tells what there is to tell. A round of killing follows each death until no child is left. */
+static void supervisor_reap(void) {
+  int status;
+  pid_t pid;
+  while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0)
+    if (pid == self.command) {
+      self.command = 0;
+      self.status = status;
+      self.ended = true;
+    }
+  bool clean = pid < 0;
+  if (!clean && self.killing) {
+    descend_kill(&self.descend, getpid(), NULL, 0);
+    return;
+  }
+  if (self.ended)
+    supervisor_report(SUPERVISOR_ENDED, self.status, clean);
+  else if (self.lingering && clean)
+    supervisor_report(SUPERVISOR_CLEAN, 0, true);
+  self.lingering = !clean && (self.lingering || self.ended);
+  self.ended = false;
+  if (!clean)
+    return;
+  self.killing = false;
+  if (self.alone)
+    _exit(0);
+}
+
+void supervisor_run(int socket, const struct supervisor_options *options) {
+  supervisor_prepare(socket, options);
+  for (;;) {
+    struct pollfd wait = {.fd = self.alone ? -1 : SUPERVISOR_SOCKET, .events = POLLIN};
+    if (ppoll(&wait, 1, NULL, &self.wait) > 0)
+      supervisor_receive();
+    supervisor_reap();
+  }
+}
