@@ -1,7 +1,8 @@
 /*
  * Configuration: environment variables, `<NAME>_FILE` for values kept in files, and a JSON file whose members have the
- * same names (a string, a number, or for JSON-valued settings the JSON itself). The environment wins over the file. A
- * bad value is one line that names the variable and what it must be; a secret's value is never shown.
+ * same names (a string, a number, or for JSON-valued settings the JSON itself). The environment wins over the file; a
+ * name and its `_FILE` form set in the same place are an error. A bad value is one line that names the variable and what
+ * it must be; a secret's value is never shown.
  * Thread: one, at start.
  */
 #ifndef BASE_CONFIG_H

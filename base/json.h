@@ -21,8 +21,12 @@ struct json_text {
   size_t length;
 };
 
-/* NULL and REASON_INVALID_JSON, or REASON_INTERNAL without memory. Free with json_free. */
+/* NULL and REASON_INVALID_JSON (the detail tells where, and quotes nothing), or REASON_INTERNAL without memory. Takes at most
+ * LIMIT_JSON_VALUES values, which bounds the memory for a text from a stranger. Free with json_free. */
 struct json *json_parse(const char *text, size_t length, struct error **err);
+/* The same with any number of values: for our own configuration and for the API server. */
+struct json *json_parse_trusted(const char *text, size_t length, struct error **err);
+/* Wipes the strings first: they may be secrets. */
 void json_free(struct json *json);
 void json_cleanup(struct json **json);
 #define CLEANUP_JSON __attribute__((cleanup(json_cleanup)))
@@ -45,6 +49,9 @@ bool json_next(const struct json *container, const void **position, struct json_
 int json_as_text(const struct json *value, struct json_text *text);
 int json_as_integer(const struct json *value, int64_t *number);
 bool json_is_array(const struct json *value);
+/* Appends the value as JSON without white space; numbers as they were spelled. 0, or -1 if the buffer is full (what was
+ * appended stays). */
+int json_write_value(struct buffer *out, const struct json *value);
 
 /* Writing: appends the string in quotes, escaped; invalid UTF-8 becomes U+FFFD. 0, or -1 if the buffer is full (it is then
  * unchanged). Part of //base:core: needs libc alone. */

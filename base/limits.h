@@ -9,6 +9,7 @@
 #define LIMIT_TOKEN_LIFETIME_SECONDS 300  /* furthest `exp` from now */
 #define LIMIT_TOKEN_SKEW_SECONDS 5        /* on top, for clocks that run ahead */
 #define LIMIT_TOKEN_BYTES 8192
+#define LIMIT_SECRETS_PER_CONSUMER 4      /* good at once, while rotating */
 
 /* Leases */
 #define LIMIT_TTL_DEFAULT_SECONDS 900
@@ -23,6 +24,7 @@
 /* Requests */
 #define LIMIT_JSON_BODY_BYTES 1048576
 #define LIMIT_JSON_DEPTH 32
+#define LIMIT_JSON_VALUES 65536           /* values in one body, nested ones included */
 #define LIMIT_HEADER_BYTES 32768          /* HTTP request line and headers together */
 #define LIMIT_HEADER_COUNT 100
 #define LIMIT_HEADER_SECONDS 10           /* to receive them */
