@@ -17,7 +17,9 @@ const char *__tsan_default_suppressions(void) {
          "called_from_lib:libgpr.so.29\n"
          "race:libgrpc.so.29\n"
          "race:libgpr.so.29\n"
-         "race:libabsl_\n";
+         "race:libupb.so.29\n"
+         "race:libabsl_\n"
+         "thread:libgpr.so.29\n";
 }
 
 #define TAG_RELEASE(tag) __tsan_release(tag)
