@@ -1,0 +1,260 @@
+/*
+ * The side of a call that handlers see: dispatch on the loop, answers, messages of a stream, and what a handler is told.
+ * Batches are started from the loop itself; only their tags come back on completion-queue threads, which pass on
+ * through the inbox what a handler waits for.
+ */
+#include "server/call.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "rpc/message.h"
+#include "rpc/status.h"
+#include "server/call_state.h"
+
+#include <grpc/byte_buffer.h>
+#include <grpc/slice.h>
+#include <grpc/support/time.h>
+
+/* Life */
+
+void call_shared_leave(struct call_shared *shared) {
+  if (atomic_fetch_sub_explicit(&shared->open, 1, memory_order_acq_rel) == 1)
+    inbox_post(shared->inbox, &shared->idle);
+}
+
+void call_ref(struct call *call) { atomic_fetch_add_explicit(&call->references, 1, memory_order_relaxed); }
+
+void call_unref(struct call *call) {
+  if (atomic_fetch_sub_explicit(&call->references, 1, memory_order_acq_rel) != 1)
+    return;
+  if (call->rpc)
+    grpc_call_unref(call->rpc);
+  grpc_call_details_destroy(&call->details);
+  grpc_metadata_array_destroy(&call->metadata);
+  if (call->incoming)
+    grpc_byte_buffer_destroy(call->incoming);
+  if (call->request)
+    protobuf_c_message_free_unpacked(call->request, NULL);
+  struct call_shared *shared = call->shared;
+  memory_free(call);
+  call_shared_leave(shared);
+}
+
+static void live_add(struct call *call) {
+  struct call_shared *shared = call->shared;
+  call->next = shared->live;
+  if (call->next)
+    call->next->previous = call;
+  shared->live = call;
+}
+
+static void live_remove(struct call *call) {
+  if (call->previous)
+    call->previous->next = call->next;
+  else
+    call->shared->live = call->next;
+  if (call->next)
+    call->next->previous = call->previous;
+}
+
+/* Answers */
+
+static void answered_tag(struct rpc_tag *tag, bool ok) {
+  (void)ok;
+  call_unref(RPC_TAG_OWNER(tag, struct call, answered));
+}
+
+static grpc_op *add_operation(grpc_op *operations, size_t *count, grpc_op_type type) {
+  grpc_op *operation = &operations[(*count)++];
+  *operation = (grpc_op){.op = type};
+  return operation;
+}
+
+void call_end(struct call *call, grpc_byte_buffer *reply, grpc_status_code code, const struct error *err) {
+  grpc_op operations[3];
+  size_t count = 0;
+  if (!call->headers_sent)
+    add_operation(operations, &count, GRPC_OP_SEND_INITIAL_METADATA);
+  if (reply)
+    add_operation(operations, &count, GRPC_OP_SEND_MESSAGE)->data.send_message.send_message = reply;
+  grpc_op *status = add_operation(operations, &count, GRPC_OP_SEND_STATUS_FROM_SERVER);
+  grpc_slice message = grpc_empty_slice();
+  grpc_metadata details = {.key = grpc_slice_from_static_string("grpc-status-details-bin"), .value = grpc_empty_slice()};
+  if (code != GRPC_STATUS_OK) {
+    message = grpc_slice_from_copied_string(error_message(err));
+    details.value = rpc_status_details(err);
+    status->data.send_status_from_server.status = code;
+    status->data.send_status_from_server.status_details = &message;
+    status->data.send_status_from_server.trailing_metadata = &details;
+    status->data.send_status_from_server.trailing_metadata_count = GRPC_SLICE_LENGTH(details.value) > 0;
+  }
+  call->answered.run = answered_tag;
+  grpc_call_error refused = rpc_start_batch(call->rpc, operations, count, &call->answered);
+  grpc_slice_unref(message);
+  grpc_slice_unref(details.value);
+  if (reply)
+    grpc_byte_buffer_destroy(reply);
+  if (refused != GRPC_CALL_OK) { /* not known to happen; the client must not be left waiting */
+    log_write(LOG_ERROR, "call_not_answered", LOG_TEXT("detail", grpc_call_error_to_string(refused)));
+    grpc_call_cancel(call->rpc, NULL);
+    call_unref(call);
+  }
+}
+
+/* A call is answered once: from here on it is no longer the handler's. */
+static void answer(struct call *call, grpc_byte_buffer *reply, grpc_status_code code, const struct error *err) {
+  live_remove(call);
+  call->is_answered = true;
+  call_end(call, reply, code, err);
+}
+
+void call_reply_buffer(struct call *call, grpc_byte_buffer *reply) { answer(call, reply, GRPC_STATUS_OK, NULL); }
+
+void call_reply(struct call *call, const ProtobufCMessage *reply) {
+  grpc_byte_buffer *bytes = rpc_pack(reply);
+  if (bytes) {
+    answer(call, bytes, GRPC_STATUS_OK, NULL);
+    return;
+  }
+  struct error *err = NULL;
+  error_set_memory(&err);
+  call_fail(call, err);
+}
+
+void call_finish(struct call *call) { answer(call, NULL, GRPC_STATUS_OK, NULL); }
+
+void call_fail_as(struct call *call, grpc_status_code code, struct error *err) {
+  enum log_level level = error_reason(err) == REASON_INTERNAL ? LOG_ERROR : LOG_DEBUG;
+  log_write(level, "call_failed", LOG_TEXT("method", call->route->method->path), LOG_REASON(err), LOG_DETAIL(err));
+  answer(call, NULL, code, err);
+  error_free(&err);
+}
+
+void call_fail(struct call *call, struct error *err) {
+  call_fail_as(call, (grpc_status_code)reason_grpc_code(error_reason(err)), err);
+}
+
+/* What a handler asks */
+
+const struct identity *call_identity(const struct call *call) { return &call->identity; }
+
+int64_t call_deadline(const struct call *call) {
+  gpr_timespec deadline = call->details.deadline;
+  if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0)
+    return INT64_MAX;
+  gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
+  if (left.tv_sec > INT64_MAX / CLOCK_SECOND / 2)
+    return INT64_MAX;
+  return clock_boot() + left.tv_sec * CLOCK_SECOND + left.tv_nsec;
+}
+
+/* What a handler is told */
+
+void call_tell_cancelled(struct call *call) {
+  call->is_cancelled = true;
+  if (call->is_answered || call->cancel_told || !call->events)
+    return;
+  call->cancel_told = true;
+  call->events->cancelled(call->events_context);
+}
+
+void call_closed(struct inbox_item *item) {
+  struct call *call = INBOX_ITEM_OWNER(item, struct call, closed_item);
+  call_tell_cancelled(call);
+  call_unref(call);
+}
+
+static void watch_item(struct inbox_item *item) {
+  struct call *call = INBOX_ITEM_OWNER(item, struct call, watch_item);
+  call_tell_cancelled(call);
+  call_unref(call);
+}
+
+void call_watch(struct call *call, const struct call_events *events, void *context) {
+  call->events = events;
+  call->events_context = context;
+  if (!call->is_cancelled || call->is_watched)
+    return;
+  call->is_watched = true;
+  call_ref(call);
+  call->watch_item.run = watch_item; /* from the inbox, not from inside the handler's own call to us */
+  inbox_post(call->shared->inbox, &call->watch_item);
+}
+
+void call_dispatch(struct inbox_item *item) {
+  struct call *call = INBOX_ITEM_OWNER(item, struct call, incoming_item);
+  live_add(call);
+  if (call->is_cancelled || call->shared->is_cancelling) {
+    struct error *err = NULL;
+    error_set(&err, REASON_ABORTED, NULL);
+    call_fail(call, err);
+  } else {
+    call->route->method->handle(call, call->request, call->route->context);
+  }
+  call_unref(call);
+}
+
+/* Streams */
+
+static void sent_item(struct inbox_item *item) {
+  struct call *call = INBOX_ITEM_OWNER(item, struct call, sent_item);
+  if (!call->is_answered && call->events && call->events->sent)
+    call->events->sent(call->events_context);
+  call_unref(call);
+}
+
+/* A message that did not leave has no other cause than the end of the call, which `cancelled` tells. */
+static void sent_tag(struct rpc_tag *tag, bool ok) {
+  struct call *call = RPC_TAG_OWNER(tag, struct call, sent);
+  if (!ok) {
+    call_unref(call);
+    return;
+  }
+  call->sent_item.run = sent_item;
+  inbox_post(call->shared->inbox, &call->sent_item);
+}
+
+void call_send(struct call *call, grpc_byte_buffer *message) {
+  grpc_op operations[2];
+  size_t count = 0;
+  if (!call->headers_sent)
+    add_operation(operations, &count, GRPC_OP_SEND_INITIAL_METADATA);
+  call->headers_sent = true;
+  add_operation(operations, &count, GRPC_OP_SEND_MESSAGE)->data.send_message.send_message = message;
+  call->sent.run = sent_tag;
+  call_ref(call);
+  if (rpc_start_batch(call->rpc, operations, count, &call->sent) != GRPC_CALL_OK)
+    call_unref(call); /* two sends at once: the handler's mistake */
+  grpc_byte_buffer_destroy(message);
+}
+
+static void incoming_item(struct inbox_item *item) {
+  struct call *call = INBOX_ITEM_OWNER(item, struct call, incoming_item);
+  grpc_byte_buffer *message = call->incoming;
+  call->incoming = NULL;
+  if (!call->is_answered && call->events && call->events->message)
+    call->events->message(call->events_context, message);
+  if (message)
+    grpc_byte_buffer_destroy(message);
+  call_unref(call);
+}
+
+/* No message is the client's half-close, unless the call broke: that is told by `cancelled`, never taken for the end. */
+static void received_tag(struct rpc_tag *tag, bool ok) {
+  struct call *call = RPC_TAG_OWNER(tag, struct call, received);
+  if (!ok || (!call->incoming && grpc_call_failed_before_recv_message(call->rpc))) {
+    call_unref(call);
+    return;
+  }
+  call->incoming_item.run = incoming_item;
+  inbox_post(call->shared->inbox, &call->incoming_item);
+}
+
+void call_receive(struct call *call) {
+  grpc_op operation = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &call->incoming};
+  call->received.run = received_tag;
+  call_ref(call);
+  if (rpc_start_batch(call->rpc, &operation, 1, &call->received) != GRPC_CALL_OK)
+    call_unref(call); /* two at once: the handler's mistake */
+}
