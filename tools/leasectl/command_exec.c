@@ -1,0 +1,308 @@
+/*
+ * exec: runs one command, passes its output on as it comes, its input if there is any, signals that this program gets,
+ * and ends with its exit code.
+ */
+#include "base/buffer.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "rpc/message.h"
+#include "sandbox/lease/v1/lease.pb-c.h"
+#include "tools/leasectl/commands.h"
+#include "tools/leasectl/output.h"
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+enum { EXEC_FAILED = 125, INPUT_CHUNK = 65536, ENTRIES_MAX = 256, LINE_LIMIT = 4194304 };
+
+/* One run. Fields below `json` are written on the queue's thread and read after the call has ended. */
+struct run {
+  bool json;
+  bool ended;
+  int exit_code;
+  bool output_broken; /* our own standard output is closed */
+  struct error *failure;
+};
+
+static int bytes_write(int fd, const uint8_t *bytes, size_t length)
+{
+  while (length > 0) {
+    ssize_t written = write(fd, bytes, length);
+    if (written < 0 && errno != EINTR)
+      return -1;
+    if (written > 0) {
+      bytes += written;
+      length -= (size_t)written;
+    }
+  }
+  return 0;
+}
+
+static int output_line(const Sandbox__Lease__V1__Output *output, bool is_stderr)
+{
+  CLEANUP_BUFFER struct buffer line;
+  buffer_init(&line, LINE_LIMIT);
+  if (buffer_append_format(&line, "{\"type\":\"output\",\"stream\":\"%s\",\"offset\":%" PRId64 ",\"data\":\"",
+                           is_stderr ? "stderr" : "stdout", output->offset) < 0 ||
+      text_base64(&line, output->data.data, output->data.len) < 0 || buffer_append_string(&line, "\"}\n") < 0)
+    return -1;
+  return bytes_write(STDOUT_FILENO, line.data, line.length);
+}
+
+static const char *ended_name(Sandbox__Lease__V1__EndedBy ended_by)
+{
+  static const char *const names[] = {"unknown",   "exited",        "signalled",   "timed out",
+                                      "cancelled", "out of memory", "lease ended", "sandbox lost"};
+  return (size_t)ended_by < sizeof names / sizeof names[0] ? names[ended_by] : names[0];
+}
+
+static int end_line(const Sandbox__Lease__V1__CommandEnd *end)
+{
+  CLEANUP_BUFFER struct buffer line;
+  buffer_init(&line, LINE_LIMIT);
+  if (buffer_append_format(&line,
+                           "{\"type\":\"ended\",\"endedBy\":\"%s\",\"exitCode\":%d,\"signal\":%d,\"stdoutBytes\":%" PRId64
+                           ",\"stderrBytes\":%" PRId64 "}\n",
+                           ended_name(end->ended_by), end->exit_code, end->signal, end->stdout_bytes, end->stderr_bytes) < 0)
+    return -1;
+  return bytes_write(STDOUT_FILENO, line.data, line.length);
+}
+
+static void end_take(struct run *run, const Sandbox__Lease__V1__CommandEnd *end)
+{
+  run->ended = true;
+  run->exit_code = end->exit_code;
+  if (run->json)
+    run->output_broken = end_line(end) < 0 || run->output_broken;
+  else if (end->ended_by != SANDBOX__LEASE__V1__ENDED_BY__ENDED_BY_EXITED &&
+           end->ended_by != SANDBOX__LEASE__V1__ENDED_BY__ENDED_BY_SIGNALLED)
+    fprintf(stderr, "leasectl: the command ended: %s\n", ended_name(end->ended_by));
+  if (end->ended_by != SANDBOX__LEASE__V1__ENDED_BY__ENDED_BY_EXITED && run->exit_code == 0)
+    run->exit_code = EXEC_FAILED;
+}
+
+/* On the queue's thread: the next message is asked for only when this one has been written, so that a slow reader of
+ * our output slows the command down. */
+static bool run_message(void *context, grpc_byte_buffer *bytes)
+{
+  struct run *run = context;
+  Sandbox__Lease__V1__StreamExecResponse *response = (Sandbox__Lease__V1__StreamExecResponse *)rpc_unpack(
+      &sandbox__lease__v1__stream_exec_response__descriptor, bytes, &run->failure);
+  if (!response)
+    return false;
+  if (response->response_case == SANDBOX__LEASE__V1__STREAM_EXEC_RESPONSE__RESPONSE_OUTPUT) {
+    const Sandbox__Lease__V1__Output *output = response->output;
+    bool is_stderr = output->stream == SANDBOX__LEASE__V1__OUTPUT_STREAM__OUTPUT_STREAM_STDERR;
+    run->output_broken = (run->json ? output_line(output, is_stderr)
+                                    : bytes_write(is_stderr ? STDERR_FILENO : STDOUT_FILENO, output->data.data,
+                                                  output->data.len)) < 0;
+  } else if (response->response_case == SANDBOX__LEASE__V1__STREAM_EXEC_RESPONSE__RESPONSE_ENDED)
+    end_take(run, response->ended);
+  protobuf_c_message_free_unpacked(&response->base, NULL);
+  return !run->output_broken;
+}
+
+static grpc_byte_buffer *request_pack(const Sandbox__Lease__V1__StreamExecRequest *request)
+{
+  return rpc_pack(&request->base);
+}
+
+static void input_send(struct stream *stream, uint8_t *bytes, size_t length)
+{
+  Sandbox__Lease__V1__StreamExecRequest request = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__INIT;
+  request.request_case = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__REQUEST_STDIN;
+  request.stdin = (ProtobufCBinaryData){.data = bytes, .len = length};
+  stream_send(stream, request_pack(&request));
+}
+
+static void input_end(struct stream *stream)
+{
+  Sandbox__Lease__V1__StdinEnd end = SANDBOX__LEASE__V1__STDIN_END__INIT;
+  Sandbox__Lease__V1__StreamExecRequest request = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__INIT;
+  request.request_case = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__REQUEST_STDIN_END;
+  request.stdin_end = &end;
+  stream_send(stream, request_pack(&request));
+}
+
+static void signal_send(struct stream *stream, uint32_t number)
+{
+  Sandbox__Lease__V1__Signal signal_message = SANDBOX__LEASE__V1__SIGNAL__INIT;
+  signal_message.number = (int32_t)number;
+  Sandbox__Lease__V1__StreamExecRequest request = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__INIT;
+  request.request_case = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__REQUEST_SIGNAL;
+  request.signal = &signal_message;
+  stream_send(stream, request_pack(&request));
+}
+
+/* Passes input and signals on until the call has ended. A second SIGINT gives up: the call is cancelled. */
+static void run_pump(struct stream *stream, int notify, int signals, bool input)
+{
+  static uint8_t bytes[INPUT_CHUNK];
+  unsigned interrupts = 0;
+  while (!stream_ended(stream)) {
+    struct pollfd polled[3] = {{.fd = notify, .events = POLLIN}, {.fd = signals, .events = POLLIN},
+                               {.fd = input ? STDIN_FILENO : -1, .events = POLLIN}};
+    if (poll(polled, 3, -1) < 0)
+      continue; /* EINTR */
+    uint64_t count;
+    if (polled[0].revents && read(notify, &count, sizeof count) < 0)
+      continue;
+    struct signalfd_siginfo information;
+    if (polled[1].revents && read(signals, &information, sizeof information) == (ssize_t)sizeof information) {
+      if (information.ssi_signo == SIGINT && ++interrupts > 1)
+        stream_cancel(stream);
+      else
+        signal_send(stream, information.ssi_signo);
+    }
+    if (polled[2].revents) {
+      ssize_t got = read(STDIN_FILENO, bytes, sizeof bytes);
+      if (got > 0)
+        input_send(stream, bytes, (size_t)got);
+      else if (got == 0 || (errno != EINTR && errno != EAGAIN)) {
+        input_end(stream);
+        input = false;
+      }
+    }
+  }
+}
+
+static void signals_passed(sigset_t *set)
+{
+  sigemptyset(set);
+  const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+  for (size_t i = 0; i < sizeof passed / sizeof passed[0]; i++)
+    sigaddset(set, passed[i]);
+}
+
+void command_exec_prepare(void)
+{
+  sigset_t set;
+  signals_passed(&set);
+  pthread_sigmask(SIG_BLOCK, &set, NULL);
+  signal(SIGPIPE, SIG_IGN);
+}
+
+static int run_command(struct invocation *invocation, const Sandbox__Lease__V1__StreamExecStart *start)
+{
+  Sandbox__Lease__V1__StreamExecRequest request = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__INIT;
+  request.request_case = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__REQUEST_START;
+  request.start = (Sandbox__Lease__V1__StreamExecStart *)start;
+  struct run run = {.json = invocation->json, .exit_code = EXEC_FAILED};
+  CLEANUP_ERROR struct error *err = NULL;
+  sigset_t set;
+  signals_passed(&set);
+  int signals = signalfd(-1, &set, SFD_CLOEXEC), notify = eventfd(0, EFD_CLOEXEC);
+  struct stream *stream = signals < 0 || notify < 0
+                              ? NULL
+                              : stream_start(invocation->connection, "/sandbox.lease.v1.LeaseService/StreamExec",
+                                             &request.base, false, run_message, &run, notify, &err);
+  int failed = -1;
+  if (stream) {
+    run_pump(stream, notify, signals, start->stdin);
+    failed = stream_finish(stream, &err);
+  } else if (!err)
+    error_set_errno(&err, errno, "cannot wait for signals");
+  close(signals);
+  close(notify);
+  if (run.output_broken)
+    failed = 0; /* our own reader has gone; nobody is left to be told */
+  else if (run.failure) {
+    error_free(&err);
+    failed = error_move(&err, &run.failure);
+  }
+  error_free(&run.failure);
+  if (failed)
+    output_failure(err, invocation->json);
+  else if (!run.ended && !run.output_broken)
+    fprintf(stderr, "leasectl: the call ended without the command's end\n");
+  return failed || !run.ended ? EXEC_FAILED : run.exit_code;
+}
+
+/* The words behind the Lease id, as one shell line: a single word is shell text, several are quoted each. */
+static int command_line(struct buffer *line, int count, char **words)
+{
+  if (count == 1)
+    return buffer_append_string(line, words[0]);
+  for (int i = 0; i < count; i++) {
+    if (buffer_append_string(line, i ? " '" : "'") < 0)
+      return -1;
+    for (const char *at = words[i]; *at; at++)
+      if ((*at == '\'' ? buffer_append_string(line, "'\\''") : buffer_append_byte(line, (uint8_t)*at)) < 0)
+        return -1;
+    if (buffer_append_byte(line, '\'') < 0)
+      return -1;
+  }
+  return 0;
+}
+
+struct environment {
+  Sandbox__Lease__V1__Command__EnvEntry entries[ENTRIES_MAX], *pointers[ENTRIES_MAX];
+  size_t count;
+};
+
+/* "NAME=VALUE"; `text` is changed. */
+static int environment_add(struct environment *environment, char *text)
+{
+  char *equals = strchr(text, '=');
+  if (!equals || environment->count == ENTRIES_MAX)
+    return -1;
+  *equals = '\0';
+  Sandbox__Lease__V1__Command__EnvEntry *entry = &environment->entries[environment->count];
+  sandbox__lease__v1__command__env_entry__init(entry);
+  entry->key = text;
+  entry->value = equals + 1;
+  environment->pointers[environment->count++] = entry;
+  return 0;
+}
+
+int command_exec(struct invocation *invocation, int count, char **arguments)
+{
+  static const struct option options[] = {{"cwd", required_argument, NULL, 'c'},
+                                          {"env", required_argument, NULL, 'e'},
+                                          {"timeout", required_argument, NULL, 't'},
+                                          {"interactive", no_argument, NULL, 'i'},
+                                          {"no-stdin", no_argument, NULL, 'n'},
+                                          {0}};
+  static struct environment environment;
+  Sandbox__Lease__V1__Command command = SANDBOX__LEASE__V1__COMMAND__INIT;
+  Sandbox__Lease__V1__StreamExecStart start = SANDBOX__LEASE__V1__STREAM_EXEC_START__INIT;
+  start.stdin = !isatty(STDIN_FILENO);
+  for (int option; (option = getopt_long(count, arguments, "+c:e:t:in", options, NULL)) != -1;) {
+    long seconds;
+    if (option == 'c')
+      command.cwd = optarg;
+    else if (option == 'e' && environment_add(&environment, optarg) == 0)
+      continue;
+    else if (option == 't' && number_parse(optarg, 1, 86400, &seconds) == 0) {
+      command._timeout_seconds_case = SANDBOX__LEASE__V1__COMMAND___TIMEOUT_SECONDS_TIMEOUT_SECONDS;
+      command.timeout_seconds = seconds;
+    } else if (option == 'i' || option == 'n')
+      start.stdin = option == 'i';
+    else
+      return usage_error("exec", option == 'e'   ? "--env wants NAME=VALUE, at most 256 times"
+                                 : option == 't' ? "--timeout wants 1 to 86400 seconds"
+                                                 : "unknown option");
+  }
+  if (optind + 2 > count)
+    return usage_error("exec", "wants a Lease id and a command");
+  start.lease_id = arguments[optind++];
+  if (strcmp(arguments[optind], "--") == 0 && optind + 1 < count)
+    optind++;
+  CLEANUP_BUFFER struct buffer line;
+  buffer_init(&line, LINE_LIMIT);
+  if (command_line(&line, count - optind, arguments + optind) < 0)
+    return usage_error("exec", "the command is too long");
+  command.command = (char *)buffer_text(&line);
+  command.env = environment.pointers;
+  command.n_env = environment.count;
+  start.command = &command;
+  return run_command(invocation, &start);
+}
