@@ -203,7 +203,6 @@ struct stream *stream_start(struct connection *connection, const char *method, c
     stream_free(stream);
     return NULL;
   }
-  stream->sending = !half_close; /* the first message is reported as sent, too */
   stream_begin(stream, call);
   rpc_client_receive(call);
   return stream;
