@@ -76,6 +76,13 @@ static void end_body(struct connection *connection, enum connection_body how) {
 
 /* Reading */
 
+/* Nobody takes the request. */
+static void fail_request(struct connection *connection) {
+  connection->active = false;
+  if (!connection->closed)
+    close_now(connection);
+}
+
 static void refuse(struct connection *connection, const struct error *err) {
   connection->active = true;
   connection->accepted = false;
@@ -83,10 +90,8 @@ static void refuse(struct connection *connection, const struct error *err) {
   connection->state = STATE_READY;
   set_timer(connection, CONNECTION_TIMER_NONE);
   connection->request = connection->handler->refused(connection, err);
-  if (!connection->request) {
-    connection->active = false;
-    close_now(connection);
-  }
+  if (!connection->request)
+    fail_request(connection);
 }
 
 static void begin_request(struct connection *connection, const struct http_head *head, const char *bytes, size_t length) {
@@ -101,12 +106,10 @@ static void begin_request(struct connection *connection, const struct http_head 
   connection->state = head->chunked || head->content_length > 0 ? STATE_BODY : STATE_READY;
   set_timer(connection, CONNECTION_TIMER_NONE);
   connection->request = connection->handler->head(connection, head, bytes, length);
-  if (!connection->request) {
-    connection->active = false;
-    close_now(connection);
-  } else if (connection->accepted && connection->state == STATE_READY) {
+  if (!connection->request)
+    fail_request(connection);
+  else if (connection->accepted && connection->state == STATE_READY)
     connection->handler->body_ended(connection->request, CONNECTION_BODY_WHOLE);
-  }
 }
 
 /* These take bytes from the front and return how many; *more says whether it is worth going on. */
@@ -175,7 +178,8 @@ static size_t take_chunked(struct connection *connection, const char *bytes, siz
 }
 
 static size_t take_body(struct connection *connection, const char *bytes, size_t length, bool *more) {
-  size_t used = connection->is_chunked ? take_chunked(connection, bytes, length) : take_sized(connection, bytes, length);
+  size_t piece = length < CONNECTION_INPUT_BYTES ? length : CONNECTION_INPUT_BYTES;
+  size_t used = connection->is_chunked ? take_chunked(connection, bytes, piece) : take_sized(connection, bytes, piece);
   *more = used < length;
   return used;
 }

@@ -55,12 +55,12 @@ enum connection_body {
 
 /* Who answers. `request` is what `head` or `refused` returned. Each may answer at once by connection_respond. */
 struct connection_handler {
-  /* A request. `head` points into the `length` bytes at `bytes`, which are valid during the call. NULL: no memory; the connection is
-   * closed. */
+  /* A request. `head` points into the `length` bytes at `bytes`, which are valid during the call. NULL: it cannot be served;
+   * the connection is closed. */
   void *(*head)(struct connection *connection, const struct http_head *head, const char *bytes, size_t length);
   /* What came is no request. To be answered with err (freed by the caller), whole, at once; the connection then closes. */
   void *(*refused)(struct connection *connection, const struct error *err);
-  /* If the body was accepted: its pieces, then how it ended, once. */
+  /* If the body was accepted: its pieces, of at most CONNECTION_INPUT_BYTES each, then how it ended, once. */
   void (*body)(void *request, const char *bytes, size_t length);
   void (*body_ended)(void *request, enum connection_body how);
   /* What connection_respond was given, not as the last, is written. */
