@@ -86,6 +86,7 @@ void backend_double_refuse(struct backend_double *backend, enum reason reason) {
   struct backend_pending *pending = double_take(backend);
   struct error *err = NULL;
   error_set(&err, reason, NULL);
+  error_set_retry_after(err, BACKEND_DOUBLE_RETRY_AFTER);
   pending->acquired(pending->context, NULL, false, err);
   error_free(&err);
   free(pending);

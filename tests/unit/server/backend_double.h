@@ -8,6 +8,7 @@
 #include "backend/backend.h"
 
 #define BACKEND_DOUBLE_MAX 512
+#define BACKEND_DOUBLE_RETRY_AFTER 1500 /* milliseconds; in every failure of an acquire */
 
 struct backend_pending {
   struct backend_pending *next;

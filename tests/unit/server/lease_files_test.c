@@ -205,6 +205,7 @@ static void test_write_failures(void **state) {
   call_double_cancel(call);
   assert_true(session_double_write()->work.cancelled);
   expect_failure(call, REASON_ABORTED, NULL);
+  session_double_write_end(session_double_write(), REASON_ABORTED);
 }
 
 /* --- downloads --- */
@@ -464,8 +465,8 @@ static void test_time_limit(void **state) {
   session_double_write_end(session_double_write(), REASON_ABORTED);
   session_double_read_end(read, REASON_ABORTED);
   expect_waiting(first = download(fixture, id, "x"));
-  call_double_cancel(first);
-  expect_failure(first, REASON_ABORTED, NULL);
+  session_double_read_end(session_double_read(), REASON_FILE_NOT_FOUND);
+  expect_failure(first, REASON_FILE_NOT_FOUND, NULL);
 }
 
 #define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, fixture_setup, fixture_teardown)

@@ -51,7 +51,7 @@ static char *page(struct call *call, char (*ids)[ID_SIZE], size_t *count) {
 /* Acquires `count` Leases, by turns in both Pools. */
 static void fill(struct fixture *fixture, char (*ids)[ID_SIZE], size_t count) {
   for (size_t i = 0; i < count; i++) {
-    char key[20];
+    char key[24];
     snprintf(key, sizeof(key), "%zu", i);
     struct call *call = acquire(fixture, i % 2 ? "gvisor" : "coding", TTL_UNSET, key);
     acquired_id(call, ids[i], NULL);

@@ -122,6 +122,7 @@ static void test_failed_acquire_fails_all(void **state) {
   struct call *first = acquire(fixture, "coding", TTL_UNSET, "key");
   struct call *second = acquire(fixture, "coding", TTL_UNSET, "key");
   backend_double_refuse(&fixture->backend, REASON_POOL_EXHAUSTED);
+  assert_int_equal(first->retry_after, BACKEND_DOUBLE_RETRY_AFTER);
   expect_failure(first, REASON_POOL_EXHAUSTED, NULL);
   expect_failure(second, REASON_POOL_EXHAUSTED, NULL);
   /* The key is free again. */
@@ -389,7 +390,7 @@ static void test_sandbox_ends_by_itself(void **state) {
   struct call *call = release(fixture, id);
   backend_double_end(&fixture->backend, id, BACKEND_END_RELEASED);
   expect_waiting(call);
-  backend_double_released(&fixture->backend, REASON_LEASE_NOT_FOUND);
+  backend_double_released(&fixture->backend, REASON_SERVER_UNAVAILABLE);
   expect_reply(call);
   backend_double_end(&fixture->backend, "lease-ffffffffffffffffffffffffffffffff", BACKEND_END_LOST);
 }
