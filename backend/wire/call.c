@@ -99,6 +99,16 @@ void wire_call_accept(struct wire_call *call, const struct wire_call_events *eve
 
 size_t wire_call_queued(const struct wire_call *call) { return call->queued; }
 
+size_t wire_call_unconfirmed(const struct wire_call *call) {
+  nghttp2_session *session = call->wire->session;
+  if (call->over) return 0;
+  /* How far the other side lets us go at most, and how far it still lets us go. */
+  uint32_t whole = nghttp2_session_get_remote_settings(session, NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE);
+  int32_t open = nghttp2_session_get_stream_remote_window_size(session, call->stream);
+  if (open < 0) return whole;
+  return (uint32_t)open < whole ? whole - (uint32_t)open : 0;
+}
+
 void wire_call_half_close(struct wire_call *call) {
   if (call->closing) return;
   call->closing = true;

@@ -83,6 +83,9 @@ int wire_call_send_owned(struct wire_call *call, uint8_t *bytes, size_t length);
 int wire_call_send_block(struct wire_call *call, uint8_t *block, size_t offset, size_t length);
 /* Bytes queued and not yet transmitted. */
 size_t wire_call_queued(const struct wire_call *call);
+/* At least the message bytes that left and that the other side did not say it has consumed: what may be lost if the
+ * connection breaks now, less what is queued. */
+size_t wire_call_unconfirmed(const struct wire_call *call);
 /* Client role: no more messages from us. Server role: sends the status behind what is queued. */
 void wire_call_half_close(struct wire_call *call);
 void wire_call_finish(struct wire_call *call, int status, const char *text);

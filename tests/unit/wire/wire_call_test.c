@@ -228,6 +228,32 @@ static void consuming_more_than_was_received_opens_nothing(void **state) {
   record_free(&server);
 }
 
+static void unconfirmed_bytes_are_at_least_those_not_consumed(void **state) {
+  (void)state;
+  struct pair pair;
+  struct record client, server;
+  record_init(&client);
+  record_init(&server);
+  server.consume = false;
+  struct wire_options options = {.message_limit = 1000, .call_window = 20000, .calls_limit = 4, .output_limit = 65536};
+  assert_int_equal(pair_open(&pair, &options, &options), 0);
+  pair.accept = &server;
+  client.call = wire_call_start(pair.client, "/sandbox.Test/Sink", &record_events, &client);
+  pair_pump(&pair); /* the other side has told its window */
+  assert_int_equal(wire_call_unconfirmed(client.call), 0);
+  uint8_t bytes[1000] = {0};
+  for (int i = 0; i < 15; i++) wire_call_send(client.call, bytes, sizeof bytes);
+  assert_int_equal(wire_call_unconfirmed(client.call), 0); /* all is still queued */
+  pair_pump(&pair);
+  assert_true(wire_call_unconfirmed(client.call) >= 15000);
+  wire_call_consume(server.call, 12000);
+  pair_pump(&pair);
+  assert_in_range(wire_call_unconfirmed(client.call), 3000, 3000 + 15 * 5);
+  pair_close(&pair);
+  record_free(&client);
+  record_free(&server);
+}
+
 static void statuses_and_texts_arrive(void **state) {
   (void)state;
   static const char *const texts[] = {"", "plain", "100% of \xC3\xA4\xE2\x82\xAC", "line\nbreak", "%41 stays"};
@@ -534,6 +560,7 @@ int main(void) {
       cmocka_unit_test(a_window_of_one_message_is_enough),
       cmocka_unit_test(a_reader_that_stops_stops_the_writer),
       cmocka_unit_test(consuming_more_than_was_received_opens_nothing),
+      cmocka_unit_test(unconfirmed_bytes_are_at_least_those_not_consumed),
       cmocka_unit_test(statuses_and_texts_arrive),
       cmocka_unit_test(a_long_text_is_cut_at_a_character),
       cmocka_unit_test(an_unknown_path_is_unimplemented),
