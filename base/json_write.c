@@ -28,10 +28,32 @@ static char short_escape(uint8_t byte) {
   }
 }
 
-/* Bytes at the front that stand for themselves; E2 may begin U+2028 or U+2029. */
+#define EIGHT(byte) (UINT64_C(0x0101010101010101) * (byte))
+
+/* A word with a bit set if one of the eight bytes is below `limit` (at most 0x80). */
+static uint64_t any_below(uint64_t eight, uint8_t limit) {
+  return (eight - EIGHT(limit)) & ~eight & EIGHT(0x80);
+}
+
+static uint64_t any_equal(uint64_t eight, uint8_t byte) {
+  return any_below(eight ^ EIGHT(byte), 1);
+}
+
+static bool plain(uint8_t byte) {
+  return byte >= 0x20 && byte != '"' && byte != '\\' && byte != 0xE2;
+}
+
+/* Bytes at the front that stand for themselves; E2 may begin U+2028 or U+2029. Eight at a time: output of megabytes
+ * comes through here. */
 static size_t plain_run(const uint8_t *bytes, size_t length) {
   size_t i = 0;
-  while (i < length && bytes[i] >= 0x20 && bytes[i] != '"' && bytes[i] != '\\' && bytes[i] != 0xE2)
+  for (; length - i >= 8; i += 8) {
+    uint64_t eight;
+    memcpy(&eight, bytes + i, sizeof eight);
+    if ((any_below(eight, 0x20) | any_equal(eight, '"') | any_equal(eight, '\\') | any_equal(eight, 0xE2)) != 0)
+      break;
+  }
+  while (i < length && plain(bytes[i]))
     i++;
   return i;
 }
@@ -47,7 +69,7 @@ static int write_special(struct buffer *out, const uint8_t *bytes, size_t length
     *used = 3;
     return buffer_append_string(out, bytes[2] == 0xA8 ? "\\u2028" : "\\u2029");
   }
-  if (bytes[0] >= 0x20 && bytes[0] != '"' && bytes[0] != '\\')
+  if (bytes[0] == 0xE2)
     return buffer_append_byte(out, bytes[0]);
   char escape = short_escape(bytes[0]);
   if (escape != 0)

@@ -1,5 +1,6 @@
 #include "base/json.h"
 #include "tests/unit/base/check.h"
+#include <stdio.h>
 #include <string.h>
 
 struct spelling {
@@ -30,6 +31,28 @@ static void test_spellings(void **state) {
   }
 }
 
+/* Each byte at each place among plain ones: eight bytes are looked at together. */
+static void test_every_byte_at_every_place(void **state) {
+  (void)state;
+  for (int byte = 0; byte < 256; byte++) {
+    struct buffer alone CLEANUP_BUFFER;
+    buffer_init(&alone, 100);
+    assert_int_equal(json_write_string(&alone, &(char){(char)byte}, 1), 0);
+    for (size_t place = 0; place < 24; place++) {
+      char text[24], wanted[64];
+      memset(text, place % 2 == 0 ? '~' : ' ', sizeof text);
+      int length = snprintf(wanted, sizeof wanted, "\"%.*s%.*s%.*s\"", (int)place, text, (int)alone.length - 2, alone.data + 1,
+                            (int)(23 - place), text);
+      text[place] = (char)byte;
+      struct buffer out CLEANUP_BUFFER;
+      buffer_init(&out, 100);
+      assert_int_equal(json_write_string(&out, text, sizeof text), 0);
+      assert_int_equal(out.length, length);
+      assert_memory_equal(out.data, wanted, out.length);
+    }
+  }
+}
+
 static void test_full_buffer_stays_unchanged(void **state) {
   (void)state;
   for (size_t i = 0; i < COUNT_OF(spellings); i++)
@@ -51,6 +74,7 @@ static void test_full_buffer_stays_unchanged(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_spellings),
+      cmocka_unit_test(test_every_byte_at_every_place),
       cmocka_unit_test(test_full_buffer_stays_unchanged),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
