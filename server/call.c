@@ -161,7 +161,10 @@ void call_tell_cancelled(struct call *call) {
 
 void call_closed(struct inbox_item *item) {
   struct call *call = INBOX_ITEM_OWNER(item, struct call, closed_item);
-  call_tell_cancelled(call);
+  if (!call->is_answered)
+    call_tell_cancelled(call);
+  else if (!call->cancel_told && call->events && call->events->closed)
+    call->events->closed(call->events_context, !call->cancelled);
   call_unref(call);
 }
 
@@ -174,6 +177,8 @@ static void watch_item(struct inbox_item *item) {
 void call_watch(struct call *call, const struct call_events *events, void *context) {
   call->events = events;
   call->events_context = context;
+  if (events->closed)
+    atomic_store(&call->wants_closed, true);
   if (!call->is_cancelled || call->is_watched)
     return;
   call->is_watched = true;

@@ -28,6 +28,9 @@ struct call_events {
   /* The client cancelled, vanished, or its deadline passed, or the server is stopping; once. The handler must still
    * answer (call_fail with REASON_ABORTED), soon. */
   void (*cancelled)(void *context);
+  /* May be NULL. The last word on a call that was answered and not cancelled before: once, later. `delivered` false: the
+   * client had gone before the answer left, and knows nothing of it. */
+  void (*closed)(void *context, bool delivered);
 };
 
 struct call_method {

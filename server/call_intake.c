@@ -74,7 +74,7 @@ static void first_message_tag(struct rpc_tag *tag, bool ok) {
 static void closed_tag(struct rpc_tag *tag, bool ok) {
   (void)ok;
   struct call *call = RPC_TAG_OWNER(tag, struct call, closed);
-  if (!call->cancelled) {
+  if (!call->cancelled && !atomic_load(&call->wants_closed)) {
     call_unref(call);
     return;
   }

@@ -56,6 +56,8 @@ struct call {
   ProtobufCMessage *request;
   struct identity identity;
 
+  atomic_bool wants_closed; /* `closed` is to be told of an orderly end, too */
+
   /* Loop */
   const struct call_events *events;
   void *events_context;
@@ -79,7 +81,7 @@ void call_end(struct call *call, grpc_byte_buffer *reply, grpc_status_code code,
 
 /* Loop: the request is there and right, or the client has gone meanwhile. */
 void call_dispatch(struct inbox_item *item);
-/* Loop: the client has gone. */
+/* Loop: the call is over, by the client's going (`cancelled`) or with the answer. */
 void call_closed(struct inbox_item *item);
 /* Loop, as call_fail, with another status code than the reason's, for protocols that ask for one. */
 void call_fail_as(struct call *call, grpc_status_code code, struct error *err);

@@ -90,6 +90,26 @@ static void note_deadline(struct plumbing_service *service, const struct call *c
   service->deadline = deadline == INT64_MAX ? -1 : (long)((deadline - clock_boot()) / CLOCK_MILLISECOND);
 }
 
+static void count_closed(void *context, bool delivered) {
+  struct plumbing_service *service = context;
+  atomic_fetch_add(delivered ? &service->delivered : &service->undelivered, 1);
+}
+
+static void never_cancelled(void *context) {
+  struct plumbing_service *service = context;
+  service->cancelled++;
+}
+
+/* While it waits the loop hears of nothing, a cancellation included. */
+static void answer_and_count(struct plumbing_service *service, struct call *call, bool blind) {
+  static const struct call_events events = {.cancelled = never_cancelled, .closed = count_closed};
+  call_watch(call, &events, service);
+  service->waiting++;
+  while (blind && !atomic_load(&service->released))
+    uv_sleep(1);
+  reply(call, "closed");
+}
+
 static void unary_handle(struct call *call, const ProtobufCMessage *request, void *context) {
   static const struct call_events ignore_events = {.cancelled = ignore_cancelled};
   struct plumbing_service *service = context;
@@ -107,6 +127,8 @@ static void unary_handle(struct call *call, const ProtobufCMessage *request, voi
   } else if (strcmp(id, "late") == 0) {
     timer_begin(visit_new(call, service), watch_late, 300);
     service->waiting++;
+  } else if (strcmp(id, "closed") == 0 || strcmp(id, "blind") == 0) {
+    answer_and_count(service, call, id[0] == 'b');
   } else if (strcmp(id, "fail") == 0) {
     fail(call, REASON_LEASE_NOT_FOUND);
   } else {

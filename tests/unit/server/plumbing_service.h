@@ -5,7 +5,8 @@
  *   /test.Plumbing/Unary        GetLeaseRequest → GetLeaseResponse; lease_id says what happens:
  *                               "later" answers from a timer, "wait" waits to be cancelled, "ignore" waits the same way and
  *                               answers half a second late, "late" watches only after it was cancelled, "fail" fails with
- *                               LEASE_NOT_FOUND, "" is refused by the check; anything else is answered at once, the Lease's
+ *                               LEASE_NOT_FOUND, "closed" answers at once and counts how that went, "blind" does so after it
+ *                               has held up the loop until `released`, "" is refused by the check; anything else is answered at once, the Lease's
  *                               id being lease_id and its Pool "<consumer>/<subject>"
  *   /test.Plumbing/Open         the same without a token
  *   /test.Plumbing/ServerStream ListLeasesRequest → `limit` messages of 100,000 bytes; pool "fail" fails after the last,
@@ -29,6 +30,8 @@ struct plumbing_service {
   atomic_int cancelled;   /* `cancelled` events */
   atomic_int half_closed; /* `message` events without a message */
   atomic_int waiting;     /* calls that wait */
+  atomic_int delivered, undelivered; /* `closed` events */
+  atomic_bool released;   /* lets "blind" answer */
   atomic_long deadline;   /* of the last "wait", milliseconds from then; -1 without one */
 };
 

@@ -349,6 +349,32 @@ static void watching_after_the_cancel_tells_it(void **state) {
   await(&service->cancelled, 1);
 }
 
+static void handler_is_told_that_its_answer_arrived(void **state) {
+  struct fixture *fixture = *state;
+  struct plumbing_service *service = harness_service(fixture->harness);
+  struct result result = unary(fixture, "/test.Plumbing/Unary", fixture->bearer, get_request("closed"));
+  assert_int_equal(result.reason, REASON_NONE);
+  await(&service->delivered, 1);
+  assert_int_equal(service->undelivered, 0);
+  assert_int_equal(service->cancelled, 0);
+}
+
+/* The client goes while the loop is busy: the handler answers without knowing, and is told. */
+static void handler_is_told_that_its_answer_was_in_vain(void **state) {
+  struct fixture *fixture = *state;
+  struct plumbing_service *service = harness_service(fixture->harness);
+  struct result result = {.ended = false};
+  start(fixture, &result, "/test.Plumbing/Unary", fixture->bearer, 0, get_request("blind"));
+  await(&service->waiting, 1);
+  rpc_client_cancel(result.call);
+  finish(fixture, &result);
+  gpr_sleep_until(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(500, GPR_TIMESPAN)));
+  service->released = true;
+  await(&service->undelivered, 1);
+  assert_int_equal(service->delivered, 0);
+  assert_int_equal(service->cancelled, 0);
+}
+
 static void calls_cancelled_at_any_moment_leave_nothing(void **state) {
   struct fixture *fixture = *state;
   struct plumbing_service *service = harness_service(fixture->harness);
@@ -544,6 +570,8 @@ int main(void) {
       TEST(deadline_reaches_the_handler),
       TEST(client_that_vanishes_cancels),
       TEST(watching_after_the_cancel_tells_it),
+    TEST(handler_is_told_that_its_answer_arrived),
+    TEST(handler_is_told_that_its_answer_was_in_vain),
       TEST(calls_cancelled_at_any_moment_leave_nothing),
       TEST(server_stream_arrives_whole),
       TEST(server_stream_without_messages_ends),
