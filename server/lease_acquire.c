@@ -2,6 +2,9 @@
  * AcquireLease. An acquisition is one request to the backend; calls with the same idempotency key wait for it together,
  * each with its own way out. When the last of them is gone the backend is told to cancel; should the same key come again before
  * the backend has done so, the acquisition starts anew after that, so that the backend never sees two of one key.
+ *
+ * A new Lease whose answer did not arrive, because the caller went away at that very moment, is ended: nobody knows
+ * its id.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -15,11 +18,14 @@
 /* When to ask again for a Lease that the quota refused, in milliseconds. */
 enum { QUOTA_RETRY_AFTER = 5000 };
 
+/* A call. It lives until the plumbing has said its last word on the call. */
 struct acquire_waiter {
   struct acquire_waiter *next;
-  struct acquisition *acquisition;
+  struct lease_service *service;
+  struct acquisition *acquisition; /* NULL once answered */
   struct call *call;
   int64_t ttl; /* seconds */
+  char answer[LIMIT_LEASE_ID_BYTES + 1]; /* the Lease it was answered with, or "" */
 };
 
 struct acquisition {
@@ -47,13 +53,54 @@ int lease_check_acquire(const ProtobufCMessage *message, struct error **err) {
   return 0;
 }
 
-static void acquire_reply(struct call *call, const struct lease *lease, bool replayed) {
+/* --- callers --- */
+
+static void waiter_cancelled(void *context);
+static void waiter_closed(void *context, bool delivered);
+
+/* NULL and the call is answered: no memory. */
+static struct acquire_waiter *waiter_new(struct lease_service *service, struct call *call, int64_t ttl) {
+  static const struct call_events events = {.cancelled = waiter_cancelled, .closed = waiter_closed};
+  struct acquire_waiter *waiter = memory_zero(sizeof(*waiter));
+  if (!waiter) {
+    call_fail(call, lease_error(REASON_INTERNAL));
+    return NULL;
+  }
+  *waiter = (struct acquire_waiter){.service = service, .call = call, .ttl = ttl};
+  call_watch(call, &events, waiter);
+  return waiter;
+}
+
+static void waiter_reply(struct acquire_waiter *waiter, struct lease *lease, bool replayed) {
   struct lease_message message;
   lease_message_fill(&message, &lease->facts, SANDBOX__LEASE__V1__LEASE_STATUS__LEASE_STATUS_ACTIVE);
   Sandbox__Lease__V1__AcquireLeaseResponse reply = SANDBOX__LEASE__V1__ACQUIRE_LEASE_RESPONSE__INIT;
   reply.lease = &message.lease;
   reply.replayed = replayed;
-  call_reply(call, &reply.base);
+  lease->unconfirmed++;
+  waiter->acquisition = NULL;
+  memcpy(waiter->answer, lease->facts.id, sizeof(waiter->answer));
+  call_reply(waiter->call, &reply.base);
+}
+
+static void waiter_fail(struct acquire_waiter *waiter, struct error *err) {
+  waiter->acquisition = NULL;
+  call_fail(waiter->call, err);
+}
+
+static void waiter_closed(void *context, bool delivered) {
+  struct acquire_waiter *waiter = context;
+  struct lease_service *service = waiter->service;
+  struct lease *lease = waiter->answer[0] ? lease_table_find(&service->table, waiter->answer) : NULL;
+  memory_free(waiter);
+  if (!lease)
+    return;
+  lease->unconfirmed--;
+  lease->known |= delivered;
+  if (lease->known || lease->unconfirmed > 0 || lease->state != LEASE_ACTIVE)
+    return;
+  log_write(LOG_INFO, "lease_not_delivered", LOG_TEXT("lease", lease->facts.id));
+  lease_life_end(service, lease, BACKEND_END_RELEASED);
 }
 
 /* --- acquisitions --- */
@@ -76,19 +123,17 @@ static void acquisition_fail(struct acquisition *acquisition, const struct error
   acquisition->waiters = NULL;
   while (waiter) {
     struct acquire_waiter *next = waiter->next;
-    call_fail(waiter->call, lease_error_copy(err));
-    memory_free(waiter);
+    waiter_fail(waiter, lease_error_copy(err));
     waiter = next;
   }
 }
 
-static void acquisition_answer(struct acquisition *acquisition, const struct lease *lease, bool replayed) {
+static void acquisition_answer(struct acquisition *acquisition, struct lease *lease, bool replayed) {
   struct acquire_waiter *waiter = acquisition->waiters;
   acquisition->waiters = NULL;
   while (waiter) {
     struct acquire_waiter *next = waiter->next;
-    acquire_reply(waiter->call, lease, replayed);
-    memory_free(waiter);
+    waiter_reply(waiter, lease, replayed);
     waiter = next;
     replayed = true;
   }
@@ -215,19 +260,12 @@ void lease_acquire_forget(struct lease_service *service) {
 
 /* --- the call --- */
 
-/* Returns 0, or -1 without memory. */
-static int acquisition_join(struct acquisition *acquisition, struct call *call, int64_t ttl) {
-  static const struct call_events events = {.cancelled = waiter_cancelled};
-  struct acquire_waiter *waiter = memory_zero(sizeof(*waiter));
-  if (!waiter)
-    return -1;
-  *waiter = (struct acquire_waiter){.acquisition = acquisition, .call = call, .ttl = ttl};
+static void acquisition_join(struct acquisition *acquisition, struct acquire_waiter *waiter) {
   struct acquire_waiter **place = &acquisition->waiters;
   while (*place)
     place = &(*place)->next;
   *place = waiter;
-  call_watch(call, &events, waiter);
-  return 0;
+  waiter->acquisition = acquisition;
 }
 
 /* NULL and *err: over the quota, or no memory. */
@@ -258,18 +296,8 @@ static struct acquisition *acquisition_new(struct lease_service *service, const 
 }
 
 /* The pool is known and the TTL in bounds. */
-static void acquire_begin(struct lease_service *service, struct call *call, const char *pool, int64_t ttl, const char *key) {
-  const struct scope_labels *labels = lease_lookup_labels(service, call);
-  if (!labels)
-    return;
-  const struct identity *identity = call_identity(call);
-  char idempotency[LABEL_SIZE];
-  const char *parts[] = {"idempotency", identity->consumer, identity->subject, key};
-  if (label_make(&service->metadata_key, parts, 4, idempotency) < 0) {
-    call_fail(call, lease_error(REASON_INTERNAL));
-    return;
-  }
-
+static void acquire_begin(struct lease_service *service, struct acquire_waiter *waiter, const char *pool,
+                          const struct scope_labels *labels, const char *idempotency) {
   lease_life_expire(service);
   /* A pending one first: its sandbox may be bound, and in the table, before it is ready. */
   struct acquisition *acquisition = acquisition_find(service, idempotency);
@@ -277,23 +305,33 @@ static void acquire_begin(struct lease_service *service, struct call *call, cons
   const char *taken = acquisition ? acquisition->pool : lease ? lease->facts.pool : pool;
   struct error *err = NULL;
   if (strcmp(taken, pool) != 0) {
-    call_fail(call, lease_error(REASON_IDEMPOTENCY_CONFLICT));
+    waiter_fail(waiter, lease_error(REASON_IDEMPOTENCY_CONFLICT));
   } else if (lease) {
-    acquire_reply(call, lease, true);
+    waiter_reply(waiter, lease, true);
   } else if (acquisition) {
-    if (acquisition_join(acquisition, call, ttl) < 0)
-      call_fail(call, lease_error(REASON_INTERNAL));
-  } else if (!(acquisition = acquisition_new(service, pool, labels, idempotency, &err))) {
-    call_fail(call, err);
-  } else if (acquisition_join(acquisition, call, ttl) < 0) {
-    acquisition_free(acquisition);
-    call_fail(call, lease_error(REASON_INTERNAL));
-  } else if (!acquisition->waiters) {
-    /* The caller was gone already. */
-    acquisition_free(acquisition);
-  } else {
+    acquisition_join(acquisition, waiter);
+  } else if ((acquisition = acquisition_new(service, pool, labels, idempotency, &err))) {
+    acquisition_join(acquisition, waiter);
     acquisition_ask(acquisition);
+  } else {
+    waiter_fail(waiter, err);
   }
+}
+
+static void acquire_label(struct lease_service *service, struct call *call, const char *pool, int64_t ttl, const char *key) {
+  const struct identity *identity = call_identity(call);
+  const struct scope_labels *labels = lease_lookup_labels(service, call);
+  if (!labels)
+    return;
+  char idempotency[LABEL_SIZE];
+  const char *parts[] = {"idempotency", identity->consumer, identity->subject, key};
+  if (label_make(&service->metadata_key, parts, 4, idempotency) < 0) {
+    call_fail(call, lease_error(REASON_INTERNAL));
+    return;
+  }
+  struct acquire_waiter *waiter = waiter_new(service, call, ttl);
+  if (waiter)
+    acquire_begin(service, waiter, pool, labels, idempotency);
 }
 
 void lease_handle_acquire(struct call *call, const ProtobufCMessage *message, void *context) {
@@ -315,5 +353,5 @@ void lease_handle_acquire(struct call *call, const ProtobufCMessage *message, vo
   if (err)
     call_fail(call, err);
   else
-    acquire_begin(service, call, request->pool, ttl, request->idempotency_key);
+    acquire_label(service, call, request->pool, ttl, request->idempotency_key);
 }

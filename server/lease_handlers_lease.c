@@ -148,6 +148,7 @@ static void list_reply(struct lease_service *service, struct call *call, struct 
   for (size_t i = 0; i < count; i++) {
     lease_message_fill(&messages[i], &found[i]->facts, SANDBOX__LEASE__V1__LEASE_STATUS__LEASE_STATUS_ACTIVE);
     leases[i] = &messages[i].lease;
+    found[i]->known = true;
   }
   Sandbox__Lease__V1__ListLeasesResponse reply = SANDBOX__LEASE__V1__LIST_LEASES_RESPONSE__INIT;
   reply.n_leases = count;

@@ -140,6 +140,7 @@ void lease_lookup(struct lease_service *service, struct call *call, const char *
   lease_life_expire(service);
   struct lease *lease = lease_table_find(&service->table, id);
   if (lease && strcmp(lease->facts.scope, labels->scope) == 0) {
+    lease->known = true;
     handler(service, call, request, lease, NULL);
     return;
   }

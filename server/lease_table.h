@@ -43,6 +43,8 @@ struct lease {
   enum backend_end end;              /* of an ending Lease: why */
   bool release_running;              /* the backend was asked to end it and has not answered */
   bool gone;                         /* the backend said that it has ended */
+  bool known;                        /* its holder has got its id for certain */
+  unsigned unconfirmed;              /* answers of AcquireLease with it that may not have arrived */
   struct lease_end_waiter *waiters;  /* calls that wait for its end */
   struct session *session;           /* NULL until it is wanted */
   struct lease_operation *operations; /* calls that use it */

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static struct call *calls; /* in being */
+
 static const struct call_method *method_find(const char *name) {
   size_t count;
   const struct call_method *methods = lease_service_methods(&count);
@@ -47,6 +49,8 @@ struct call *call_double_start(struct lease_service *service, const char *consum
   snprintf(call->identity.consumer, sizeof(call->identity.consumer), "%s", consumer);
   snprintf(call->identity.subject, sizeof(call->identity.subject), "%s", subject);
   call->identity.expires = 4102444800;
+  call->next = calls;
+  calls = call;
   struct error *err = NULL;
   assert_ptr_equal(found->request, request->descriptor);
   call->request = message_copy(request, &err);
@@ -59,6 +63,11 @@ struct call *call_double_start(struct lease_service *service, const char *consum
 
 void call_double_free(struct call *call) {
   assert_int_not_equal(call->outcome, CALL_WAITING);
+  call_double_close(call, true);
+  struct call **place = &calls;
+  while (*place != call)
+    place = &(*place)->next;
+  *place = call->next;
   if (call->request)
     protobuf_c_message_free_unpacked(call->request, NULL);
   if (call->reply)
@@ -71,8 +80,25 @@ void call_double_free(struct call *call) {
 void call_double_cancel(struct call *call) {
   assert_false(call->cancelled);
   call->cancelled = true;
-  if (call->outcome == CALL_WAITING)
-    call->events->cancelled(call->context);
+  if (call->outcome != CALL_WAITING)
+    return;
+  call->told = true;
+  call->events->cancelled(call->context);
+}
+
+void call_double_close(struct call *call, bool delivered) {
+  assert_int_not_equal(call->outcome, CALL_WAITING);
+  if (call->told)
+    return;
+  call->told = true;
+  if (call->events && call->events->closed)
+    call->events->closed(call->context, delivered);
+}
+
+void call_double_close_all(void) {
+  for (struct call *call = calls; call; call = call->next)
+    if (call->outcome != CALL_WAITING)
+      call_double_close(call, true);
 }
 
 void call_double_message(struct call *call, const ProtobufCMessage *message) {

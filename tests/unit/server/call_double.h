@@ -27,6 +27,8 @@ struct call {
   grpc_byte_buffer *sent[CALL_DOUBLE_MESSAGES]; /* a stream's, in order */
   size_t sent_count;
   bool sending, receiving, cancelled;
+  bool told; /* its last word: `cancelled` or `closed` */
+  struct call *next; /* of the calls in being */
 };
 
 /* A client of `consumer` and `subject` calls LeaseService/`method`: the check, then the handler, as the plumbing does. */
@@ -37,6 +39,10 @@ void call_double_free(struct call *call);
 void call_double_cancel(struct call *call);
 /* The next message of the client; NULL: half-close. The handler must have asked for it. */
 void call_double_message(struct call *call, const ProtobufCMessage *message);
+/* The answer has left, or was in vain. Otherwise told by call_double_free or call_double_close_all, of an answer that arrived. */
+void call_double_close(struct call *call, bool delivered);
+/* Of every answered call: what the plumbing does before it has stopped. */
+void call_double_close_all(void);
 /* The message under way has left. */
 void call_double_sent(struct call *call);
 

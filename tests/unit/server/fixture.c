@@ -56,6 +56,7 @@ void fixture_run_until(struct fixture *fixture, const bool *done) {
 void fixture_close(struct fixture *fixture) {
   lease_service_stop(fixture->service, note_done, &fixture->stopped);
   fixture_run_until(fixture, &fixture->stopped);
+  call_double_close_all();
   lease_service_free(fixture->service);
   assert_int_equal(session_double.sessions, 0);
   assert_null(session_double.works);

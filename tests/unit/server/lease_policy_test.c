@@ -191,6 +191,42 @@ static void test_late_sandbox(void **state) {
   assert_int_equal(fixture->backend.releases, 1);
 }
 
+/* A Lease whose id reached nobody is ended; one that anybody may know is not. */
+static void test_answer_in_vain(void **state) {
+  struct fixture *fixture = *state;
+  struct call *call = acquire(fixture, "coding", TTL_UNSET, "alone");
+  call_double_close(call, false);
+  assert_int_equal(fixture->backend.count, 0);
+  expect_reply(call);
+
+  /* It was replayed meanwhile: by an answer that arrives after, or before. */
+  call = acquire(fixture, "coding", TTL_UNSET, "replayed");
+  struct call *replay = acquire(fixture, "coding", TTL_UNSET, "replayed");
+  call_double_close(call, false);
+  assert_int_equal(fixture->backend.count, 1);
+  call_double_close(replay, true);
+  expect_reply(call);
+  expect_reply(replay);
+  call = acquire(fixture, "coding", TTL_UNSET, "replayed");
+  call_double_close(call, false);
+  expect_reply(call);
+  assert_int_equal(fixture->backend.count, 1);
+
+  /* It was used, or ended, meanwhile. */
+  char id[ID_SIZE];
+  call = acquire(fixture, "coding", TTL_UNSET, "used");
+  acquired_id(call, id, NULL);
+  expect_reply(get(fixture, id));
+  call_double_close(call, false);
+  expect_reply(call);
+  expect_reply(get(fixture, id));
+  call = acquire(fixture, "coding", TTL_UNSET, "ended");
+  acquired_id(call, id, NULL);
+  expect_reply(release(fixture, id));
+  call_double_close(call, false);
+  expect_reply(call);
+}
+
 /* --- quotas --- */
 
 static void test_quotas(void **state) {
@@ -531,6 +567,7 @@ int main(void) {
     WITH_FIXTURE(test_abandoned_acquire_is_cancelled),
     WITH_FIXTURE(test_key_comes_again_while_cancelling),
     WITH_FIXTURE(test_late_sandbox),
+    WITH_FIXTURE(test_answer_in_vain),
     OWN_FIXTURE(test_quotas),
     OWN_FIXTURE(test_bound_before_acquired),
     WITH_FIXTURE(test_foreign_is_as_absent),
