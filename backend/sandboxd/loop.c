@@ -157,6 +157,8 @@ int loop_run(struct loop *loop, struct error **err) {
     loop_batch_run(loop);
     loop_timers_run(loop);
     loop_tasks_run(loop);
+    if (loop->settle)
+      loop->settle(loop->settle_context);
   }
   return 0;
 }

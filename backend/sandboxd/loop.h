@@ -45,6 +45,8 @@ struct loop {
   struct loop_timer *timers_last;
   struct loop_task *tasks, *tasks_last;
   uint64_t round;
+  void (*settle)(void *context); /* NULL, or what is called at the end of each round, before waiting */
+  void *settle_context;
   bool stopped;
   struct epoll_event batch[LOOP_BATCH];
   int batch_next, batch_count;
