@@ -6,6 +6,7 @@
 #include "base/message.h"
 #include "rpc/message.h"
 #include "tests/unit/server/check.h"
+#include "tests/unit/server/torture.h"
 #include <grpc/byte_buffer_reader.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,10 +35,12 @@ static void call_note_error(struct call *call, struct error *err) {
 
 /* Through the wire format, so that the handler gets a message of its own. */
 static ProtobufCMessage *message_copy(const ProtobufCMessage *message, struct error **err) {
+  torture_pause();
   grpc_byte_buffer *bytes = rpc_pack(message);
   assert_non_null(bytes);
   ProtobufCMessage *copy = rpc_unpack(message->descriptor, bytes, err);
   grpc_byte_buffer_destroy(bytes);
+  torture_resume();
   return copy;
 }
 
@@ -104,7 +107,9 @@ void call_double_close_all(void) {
 void call_double_message(struct call *call, const ProtobufCMessage *message) {
   assert_true(call->receiving);
   call->receiving = false;
+  torture_pause();
   grpc_byte_buffer *bytes = message ? rpc_pack(message) : NULL;
+  torture_resume();
   if (call->outcome == CALL_WAITING)
     call->events->message(call->context, bytes);
   if (bytes)
@@ -120,7 +125,9 @@ void call_double_sent(struct call *call) {
 
 static ProtobufCMessage *bytes_unpack(grpc_byte_buffer *bytes, const ProtobufCMessageDescriptor *descriptor) {
   struct error *err = NULL;
+  torture_pause();
   ProtobufCMessage *message = rpc_unpack(descriptor, bytes, &err);
+  torture_resume();
   if (!message)
     fail_msg("%s: %s", error_message(err), error_detail(err));
   return message;
@@ -161,7 +168,16 @@ static void call_answered(struct call *call, enum call_outcome outcome) {
   call->request = NULL;
 }
 
-void call_reply(struct call *call, const ProtobufCMessage *reply) { call_reply_buffer(call, rpc_pack(reply)); }
+void call_reply(struct call *call, const ProtobufCMessage *reply) {
+  grpc_byte_buffer *bytes = rpc_pack(reply);
+  if (bytes) {
+    call_reply_buffer(call, bytes);
+    return;
+  }
+  struct error *err = NULL;
+  error_set_memory(&err);
+  call_fail(call, err);
+}
 
 void call_reply_buffer(struct call *call, grpc_byte_buffer *reply) {
   call_answered(call, CALL_REPLIED);

@@ -4,6 +4,7 @@
 #include "tests/unit/server/session_double.h"
 
 #include "tests/unit/server/check.h"
+#include "tests/unit/server/torture.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +86,9 @@ static void work_consume(struct session_work *work, size_t length) {
 static bool work_input(struct session_work *work, const uint8_t *bytes, size_t length) {
   assert_false(work->waiting);
   assert_false(work->finished);
+  torture_pause();
   assert_int_equal(buffer_append(&work->input, bytes, length), 0);
+  torture_resume();
   work->waiting = work->full;
   return !work->full;
 }
