@@ -35,6 +35,15 @@ int text_unhex(const char *text, size_t text_length, uint8_t *out, size_t length
 static const char standard_alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 static const char url_alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
+/* Writes four digits for three bytes. */
+static void encode_group(uint8_t *at, const uint8_t bytes[static 3], const char *alphabet) {
+  uint32_t bits = (uint32_t)bytes[0] << 16 | (uint32_t)bytes[1] << 8 | bytes[2];
+  at[0] = (uint8_t)alphabet[bits >> 18];
+  at[1] = (uint8_t)alphabet[bits >> 12 & 63];
+  at[2] = (uint8_t)alphabet[bits >> 6 & 63];
+  at[3] = (uint8_t)alphabet[bits & 63];
+}
+
 static int encode(struct buffer *out, const uint8_t *bytes, size_t length, const char *alphabet, bool padded) {
   if (length == 0)
     return 0;
@@ -45,79 +54,71 @@ static int encode(struct buffer *out, const uint8_t *bytes, size_t length, const
   uint8_t *at = buffer_reserve(out, text_length);
   if (at == NULL)
     return -1;
-  size_t i = 0;
-  for (; length - i >= 3; i += 3) {
-    uint32_t bits = (uint32_t)bytes[i] << 16 | (uint32_t)bytes[i + 1] << 8 | bytes[i + 2];
-    for (int shift = 18; shift >= 0; shift -= 6)
-      *at++ = (uint8_t)alphabet[bits >> shift & 63];
-  }
+  for (; length >= 3; length -= 3, bytes += 3, at += 4)
+    encode_group(at, bytes, alphabet);
   if (rest > 0) {
-    uint32_t bits = (uint32_t)bytes[i] << 16 | (rest == 2 ? (uint32_t)bytes[i + 1] << 8 : 0);
-    *at++ = (uint8_t)alphabet[bits >> 18];
-    *at++ = (uint8_t)alphabet[bits >> 12 & 63];
-    if (rest == 2)
-      *at++ = (uint8_t)alphabet[bits >> 6 & 63];
-    for (size_t i_pad = rest; padded && i_pad < 3; i_pad++)
-      *at++ = '=';
+    uint8_t last[3] = {bytes[0], rest == 2 ? bytes[1] : 0}, digits[4];
+    encode_group(digits, last, alphabet);
+    memset(digits + rest + 1, '=', 3 - rest);
+    memcpy(at, digits, padded ? 4 : rest + 1);
   }
   buffer_commit(out, text_length);
   return 0;
 }
 
-/* Six bits of a digit, or 64. `plus` and `slash` are the alphabet's last two. */
-static uint32_t digit_value(char digit, char plus, char slash) {
-  if (digit >= 'A' && digit <= 'Z')
-    return (uint32_t)(digit - 'A');
-  if (digit >= 'a' && digit <= 'z')
-    return (uint32_t)(digit - 'a' + 26);
-  if (digit >= '0' && digit <= '9')
-    return (uint32_t)(digit - '0' + 52);
-  return digit == plus ? 62 : digit == slash ? 63 : 64;
-}
+/* One more than the value of each byte as a digit; 0 for none. */
+#define DIGITS(plus, slash)                                                                                            \
+  {                                                                                                                    \
+    ['A'] = 1, ['B'] = 2, ['C'] = 3, ['D'] = 4, ['E'] = 5, ['F'] = 6, ['G'] = 7, ['H'] = 8,                            \
+    ['I'] = 9, ['J'] = 10, ['K'] = 11, ['L'] = 12, ['M'] = 13, ['N'] = 14, ['O'] = 15, ['P'] = 16,                     \
+    ['Q'] = 17, ['R'] = 18, ['S'] = 19, ['T'] = 20, ['U'] = 21, ['V'] = 22, ['W'] = 23, ['X'] = 24,                    \
+    ['Y'] = 25, ['Z'] = 26, ['a'] = 27, ['b'] = 28, ['c'] = 29, ['d'] = 30, ['e'] = 31, ['f'] = 32,                    \
+    ['g'] = 33, ['h'] = 34, ['i'] = 35, ['j'] = 36, ['k'] = 37, ['l'] = 38, ['m'] = 39, ['n'] = 40,                    \
+    ['o'] = 41, ['p'] = 42, ['q'] = 43, ['r'] = 44, ['s'] = 45, ['t'] = 46, ['u'] = 47, ['v'] = 48,                    \
+    ['w'] = 49, ['x'] = 50, ['y'] = 51, ['z'] = 52, ['0'] = 53, ['1'] = 54, ['2'] = 55, ['3'] = 56,                    \
+    ['4'] = 57, ['5'] = 58, ['6'] = 59, ['7'] = 60, ['8'] = 61, ['9'] = 62,                                            \
+    [plus] = 63, [slash] = 64,                                                                                         \
+  }
+static const uint8_t standard_digits[256] = DIGITS('+', '/');
+static const uint8_t url_digits[256] = DIGITS('-', '_');
 
-/* The value of each byte as a digit, 64 for none. */
-static void digit_table(uint8_t table[static 256], const char *alphabet) {
-  for (int i = 0; i < 256; i++)
-    table[i] = (uint8_t)digit_value((char)i, alphabet[62], alphabet[63]);
+static const uint32_t BAD_DIGIT = UINT32_C(1) << 31;
+
+/* Writes three bytes for four digits; *bad gets BAD_DIGIT if one is none. Returns the bytes as a number. */
+static uint32_t decode_group(uint8_t *at, const uint8_t digits[static 4], const uint8_t table[static 256], uint32_t *bad) {
+  uint32_t a = table[digits[0]] - 1u, b = table[digits[1]] - 1u, c = table[digits[2]] - 1u, d = table[digits[3]] - 1u;
+  uint32_t bits = a << 18 | b << 12 | c << 6 | d;
+  *bad |= a | b | c | d;
+  at[0] = (uint8_t)(bits >> 16);
+  at[1] = (uint8_t)(bits >> 8);
+  at[2] = (uint8_t)bits;
+  return bits;
 }
 
 /* `length` digits without padding. */
-static int decode(struct buffer *out, const char *text, size_t length, const char *alphabet) {
+static int decode(struct buffer *out, const char *text, size_t length, const uint8_t table[static 256]) {
   if (length == 0)
     return 0;
   size_t rest = length % 4;
   if (rest == 1)
     return -1;
   size_t size = length / 4 * 3 + (rest == 0 ? 0 : rest - 1);
-  uint8_t *at = buffer_reserve(out, size);
-  if (at == NULL)
+  uint8_t *start = buffer_reserve(out, size), *at = start;
+  if (start == NULL)
     return -1;
-  uint8_t table[256];
-  digit_table(table, alphabet);
   uint32_t bad = 0;
-  size_t i = 0;
   const uint8_t *digits = (const uint8_t *)text;
-  for (; length - i >= 4; i += 4) {
-    uint32_t a = table[digits[i]], b = table[digits[i + 1]], c = table[digits[i + 2]], d = table[digits[i + 3]];
-    bad |= a | b | c | d;
-    uint32_t bits = a << 18 | b << 12 | c << 6 | d;
-    *at++ = (uint8_t)(bits >> 16);
-    *at++ = (uint8_t)(bits >> 8);
-    *at++ = (uint8_t)bits;
-  }
+  for (; length >= 4; length -= 4, digits += 4, at += 3)
+    decode_group(at, digits, table, &bad);
   if (rest > 0) {
-    uint32_t a = table[digits[i]], b = table[digits[i + 1]], c = rest == 3 ? table[digits[i + 2]] : 0;
-    bad |= a | b | c;
-    uint32_t bits = a << 18 | b << 12 | c << 6;
-    *at++ = (uint8_t)(bits >> 16);
-    if (rest == 3)
-      *at++ = (uint8_t)(bits >> 8);
+    uint8_t last[4] = {digits[0], digits[1], rest == 3 ? digits[2] : (uint8_t)'A', 'A'}, bytes[3];
+    uint32_t bits = decode_group(bytes, last, table, &bad);
+    memcpy(at, bytes, rest - 1);
     /* Bits behind the last byte must be zero, else two texts would stand for the same bytes. */
-    if ((bits & (rest == 3 ? 0xFFu : 0xFFFFu)) != 0)
-      bad = 64;
+    bad |= (bits & (rest == 3 ? 0xFFu : 0xFFFFu)) != 0 ? BAD_DIGIT : 0;
   }
-  if ((bad & 64) != 0) {
-    *buffer_reserve(out, 0) = '\0'; /* the NUL behind the buffer's bytes was overwritten */
+  if ((bad & BAD_DIGIT) != 0) {
+    *start = '\0'; /* where the NUL behind the buffer's bytes was */
     return -1;
   }
   buffer_commit(out, size);
@@ -134,7 +135,7 @@ int text_unbase64(struct buffer *out, const char *text, size_t length) {
   size_t padding = 0;
   while (padding < 2 && padding < length && text[length - 1 - padding] == '=')
     padding++;
-  return decode(out, text, length - padding, standard_alphabet);
+  return decode(out, text, length - padding, standard_digits);
 }
 
 int text_base64url(struct buffer *out, const void *bytes, size_t length) {
@@ -142,5 +143,5 @@ int text_base64url(struct buffer *out, const void *bytes, size_t length) {
 }
 
 int text_unbase64url(struct buffer *out, const char *text, size_t length) {
-  return decode(out, text, length, url_alphabet);
+  return decode(out, text, length, url_digits);
 }
