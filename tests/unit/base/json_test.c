@@ -199,6 +199,12 @@ static void test_fields_of_another_type(void **state) {
   struct json *array CLEANUP_JSON = parse(BYTES("[]"), &err);
   assert_int_equal(json_get_text(array, "x", &text, &err), -1);
   assert_wrong_type(&err, "x");
+  assert_int_equal(json_get_integer(array, "x", &present, &number, &err), -1);
+  assert_wrong_type(&err, "x");
+  assert_int_equal(json_get_boolean(array, "x", &present, &yes, &err), -1);
+  assert_wrong_type(&err, "x");
+  assert_int_equal(json_get_object(array, "x", &value, &err), -1);
+  assert_wrong_type(&err, "x");
 }
 
 static void test_walking(void **state) {

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE /* pipe2 */
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -102,6 +103,28 @@ static void test_long_text_is_cut_between_characters(void **state) {
   assert_string_equal(line + length - strlen("\"truncated\":true}\n"), "\"truncated\":true}\n");
 }
 
+/* Fields that find no room any more are left out whole: the line stays JSON. */
+static void test_many_fields(void **state) {
+  (void)state;
+  static char text[3990];
+  for (size_t kept = 0; kept < 20; kept++) {
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1 - kept * 3] = '\0';
+    char line[8192];
+    log_write(LOG_INFO, "many", LOG_TEXT("text", text), LOG_NUMBER("a", -1), LOG_TEXT("b", "yyyy"), LOG_NUMBER("c", INT64_MIN),
+              LOG_TEXT("d_long_name_that_finds_no_room_at_all_in_a_line", "z"), LOG_NUMBER("e", 100000));
+    size_t length = read_log(line, sizeof line);
+    assert_in_range(length, 3900, 4096);
+    assert_int_equal(line[length - 1], '\n');
+    assert_int_equal(line[length - 2], '}');
+    struct json *json CLEANUP_JSON = json_parse(line, length, NULL);
+    bool present = false, truncated = false;
+    assert_non_null(json);
+    assert_int_equal(json_get_boolean(json, "truncated", &present, &truncated, NULL), 0);
+    assert_true(present && truncated);
+  }
+}
+
 static void test_needs_no_memory(void **state) {
   (void)state;
   char line[8192];
@@ -158,6 +181,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_text_is_escaped_and_repaired, redirect, restore),
       cmocka_unit_test_setup_teardown(test_levels, redirect, restore),
       cmocka_unit_test_setup_teardown(test_long_text_is_cut_between_characters, redirect, restore),
+      cmocka_unit_test_setup_teardown(test_many_fields, redirect, restore),
       cmocka_unit_test_setup_teardown(test_needs_no_memory, redirect, restore),
       cmocka_unit_test_setup_teardown(test_closed_stderr_is_no_harm, redirect, restore),
       cmocka_unit_test_setup_teardown(test_lines_of_threads_stay_whole, redirect, restore),
