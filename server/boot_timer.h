@@ -13,7 +13,8 @@ struct boot_timer;
 
 /* NULL and *err. */
 struct boot_timer *boot_timer_new(uv_loop_t *loop, void (*fired)(void *context), void *context, struct error **err);
-/* `fired` is called once when clock_boot() has reached `deadline`, in a later turn of the loop; INT64_MAX: not at all. Replaces what was set before. */
+/* `fired` is called once when clock_boot() has reached `deadline`, in a later turn of the loop; INT64_MAX: not at
+ * all. Replaces what was set before. */
 void boot_timer_set(struct boot_timer *timer, int64_t deadline);
 /* `fired` is not called any more; the memory goes in a later turn of the loop. */
 void boot_timer_free(struct boot_timer *timer);

@@ -1,6 +1,7 @@
 /*
  * A hash of structs by a short text key (Lease ids, labels). Entries are members of the structs they find, so that
- * nothing is allocated for an insertion and none can fail. Keys come from HMACs and random ids; the hash is seeded all the same.
+ * nothing is allocated for an insertion and none can fail. Keys come from HMACs and random ids; the hash is seeded
+ * all the same.
  *
  * Thread: one owner at a time.
  */
@@ -34,8 +35,8 @@ void label_map_insert(struct label_map *map, struct label_entry *entry, const ch
 void label_map_remove(struct label_map *map, struct label_entry *entry);
 /* The entry that was inserted last with this key, or NULL. */
 struct label_entry *label_map_find(const struct label_map *map, const char *key);
-/* Walks all entries in no order: start with NULL; NULL at the end. The entry given may be removed before the next step only if
- * the next one was asked for first; none may be inserted meanwhile. */
+/* Walks all entries in no order: start with NULL; NULL at the end. The entry given may be removed before the next
+ * step only if the next one was asked for first; none may be inserted meanwhile. */
 struct label_entry *label_map_next(const struct label_map *map, const struct label_entry *entry);
 
 /* The struct around an entry. */

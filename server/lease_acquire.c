@@ -1,7 +1,8 @@
 /*
- * AcquireLease. An acquisition is one request to the backend; calls with the same idempotency key wait for it together,
- * each with its own way out. When the last of them is gone the backend is told to cancel; should the same key come again before
- * the backend has done so, the acquisition starts anew after that, so that the backend never sees two of one key.
+ * AcquireLease. An acquisition is one request to the backend; calls with the same idempotency key wait for it
+ * together, each with its own way out. When the last of them is gone the backend is told to cancel; should the same
+ * key come again before the backend has done so, the acquisition starts anew after that, so that the backend never
+ * sees two of one key.
  *
  * A new Lease whose answer did not arrive, because the caller went away at that very moment, is ended: nobody knows
  * its id.
@@ -175,7 +176,8 @@ static void acquisition_bound(struct acquisition *acquisition, const struct back
 
 static void acquisition_ask(struct acquisition *acquisition);
 
-static void acquisition_completed(void *context, const struct backend_sandbox *sandbox, bool replayed, struct error *err) {
+static void acquisition_completed(void *context, const struct backend_sandbox *sandbox, bool replayed,
+                                  struct error *err) {
   struct acquisition *acquisition = context;
   acquisition->pending = NULL;
   acquisition->running = false;
@@ -254,7 +256,7 @@ void lease_acquire_bound(struct lease_service *service, const char *idempotency)
 }
 
 void lease_acquire_forget(struct lease_service *service) {
-  for (struct label_entry *entry; service->acquisitions.count > 0 && (entry = label_map_next(&service->acquisitions, NULL));)
+  for (struct label_entry *entry; (entry = label_map_next(&service->acquisitions, NULL));)
     acquisition_free(LABEL_OWNER(entry, struct acquisition, by_idempotency));
 }
 
@@ -270,12 +272,14 @@ static void acquisition_join(struct acquisition *acquisition, struct acquire_wai
 
 /* NULL and *err: over the quota, or no memory. */
 static struct acquisition *acquisition_new(struct lease_service *service, const char *pool,
-                                           const struct scope_labels *labels, const char *idempotency, struct error **err) {
+                                           const struct scope_labels *labels, const char *idempotency,
+                                           struct error **err) {
+  const struct lease_settings *settings = &service->settings;
   struct acquisition *acquisition = memory_zero(sizeof(*acquisition));
   enum lease_reserved reserved = LEASE_RESERVE_NO_MEMORY;
   if (acquisition)
-    reserved = lease_table_reserve(&service->table, labels->scope, labels->consumer, (size_t)service->settings.per_subject,
-                                   (size_t)service->settings.per_consumer, &acquisition->reservation);
+    reserved = lease_table_reserve(&service->table, labels->scope, labels->consumer, (size_t)settings->per_subject,
+                                   (size_t)settings->per_consumer, &acquisition->reservation);
   if (reserved != LEASE_RESERVED) {
     memory_free(acquisition);
     if (reserved == LEASE_OVER_QUOTA) {
@@ -318,7 +322,8 @@ static void acquire_begin(struct lease_service *service, struct acquire_waiter *
   }
 }
 
-static void acquire_label(struct lease_service *service, struct call *call, const char *pool, int64_t ttl, const char *key) {
+static void acquire_label(struct lease_service *service, struct call *call, const char *pool, int64_t ttl,
+                          const char *key) {
   const struct identity *identity = call_identity(call);
   const struct scope_labels *labels = lease_lookup_labels(service, call);
   if (!labels)

@@ -49,7 +49,8 @@ int lease_command_check(const Sandbox__Lease__V1__Command *command, struct error
     return -1;
   if (command->_timeout_seconds_case == SANDBOX__LEASE__V1__COMMAND___TIMEOUT_SECONDS_TIMEOUT_SECONDS &&
       command->timeout_seconds <= 0)
-    return error_set_field(err, REASON_INVALID_REQUEST, "timeout_seconds", "'timeoutSeconds' must be a positive integer");
+    return error_set_field(err, REASON_INVALID_REQUEST, "timeout_seconds",
+                           "'timeoutSeconds' must be a positive integer");
   return 0;
 }
 

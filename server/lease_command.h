@@ -20,8 +20,8 @@ struct lease_command {
 /* Returns 0, or -1 and *err. */
 int lease_command_fill(struct lease_command *filled, const Sandbox__Lease__V1__Command *command, struct error **err);
 
-/* A path of a file call: not blank (INVALID_REQUEST), and inside the workspace (INVALID_PATH). `out` has LIMIT_PATH_BYTES + 1
- * bytes, or is NULL. Returns 0, or -1 and *err. */
+/* A path of a file call: not blank (INVALID_REQUEST), and inside the workspace (INVALID_PATH). `out` has
+ * LIMIT_PATH_BYTES + 1 bytes, or is NULL. Returns 0, or -1 and *err. */
 int lease_path_check(const char *path, char *out, struct error **err);
 
 #endif

@@ -156,7 +156,8 @@ static void download_begin(struct download *download, struct session *session, c
   /* Watched first: what the session gives at once is sent at once. */
   call_watch(operation->call, &call_events, download);
   operation->running = true;
-  struct session_read *started = session_read_start(session, path, LIMIT_TRANSFER_BYTES, true, &session_events, download);
+  struct session_read *started =
+    session_read_start(session, path, LIMIT_TRANSFER_BYTES, true, &session_events, download);
   if (started && operation->running) {
     download->session = started;
     if (download->unconsumed > 0)
@@ -186,5 +187,6 @@ static void download_found(struct lease_service *service, struct call *call, con
 }
 
 void lease_handle_download(struct call *call, const ProtobufCMessage *message, void *context) {
-  lease_lookup(context, call, ((const Sandbox__Lease__V1__DownloadFileRequest *)message)->lease_id, message, download_found);
+  const Sandbox__Lease__V1__DownloadFileRequest *request = (const Sandbox__Lease__V1__DownloadFileRequest *)message;
+  lease_lookup(context, call, request->lease_id, message, download_found);
 }

@@ -52,7 +52,8 @@ static void exec_answer(struct exec *exec, const struct session_end *end) {
   case SESSION_ENDED_SIGNALLED:
   case SESSION_ENDED_OUT_OF_MEMORY:
     call_reply_buffer(lease_operation_answer(&exec->operation),
-                      lease_encode_exec(&exec->streams[0], &exec->streams[1], end->exit_code, lease_ended_by(end->ended_by)));
+                      lease_encode_exec(&exec->streams[0], &exec->streams[1], end->exit_code,
+                                        lease_ended_by(end->ended_by)));
     return;
   case SESSION_ENDED_OUTPUT_LIMIT:
     lease_operation_fail(&exec->operation, lease_error(REASON_OUTPUT_TOO_LARGE));

@@ -1,5 +1,6 @@
 /*
- * The calls about Leases themselves: who am I, get, list, release, delete. None of them touches a sandbox but to end it.
+ * The calls about Leases themselves: who am I, get, list, release, delete. None of them touches a sandbox but to end
+ * it.
  */
 #include "base/clock.h"
 #include "base/memory.h"
@@ -24,8 +25,8 @@ void lease_handle_access(struct call *call, const ProtobufCMessage *message, voi
 
 /* --- get --- */
 
-static void get_found(struct lease_service *service, struct call *call, const ProtobufCMessage *message, struct lease *lease,
-                      struct error *err) {
+static void get_found(struct lease_service *service, struct call *call, const ProtobufCMessage *message,
+                      struct lease *lease, struct error *err) {
   (void)service;
   (void)message;
   /* Only an active Lease can be got: one that has ended is not there any more. */
@@ -52,7 +53,8 @@ void lease_handle_get(struct call *call, const ProtobufCMessage *message, void *
 
 /* --- release and delete --- */
 
-static void lease_finish(struct lease_service *service, struct call *call, struct lease *lease, struct error *err, bool empty) {
+static void lease_finish(struct lease_service *service, struct call *call, struct lease *lease, struct error *err,
+                         bool empty) {
   if (!err && lease->state != LEASE_ACTIVE && lease->end != BACKEND_END_RELEASED)
     err = lease_error(REASON_LEASE_NOT_ACTIVE);
   if (err) {
@@ -113,7 +115,8 @@ int lease_check_list(const ProtobufCMessage *message, struct error **err) {
   return 0;
 }
 
-/* Fills in where the page begins: what the client's cursor says, or the beginning. `wanted` holds scope, pool and limit. */
+/* Fills in where the page begins: what the client's cursor says, or the beginning. `wanted` holds scope, pool and
+ * limit. */
 static int list_position(struct lease_service *service, const char *text, struct cursor *wanted, struct error **err) {
   if (!text) {
     wanted->first_page = clock_wall();
@@ -125,7 +128,8 @@ static int list_position(struct lease_service *service, const char *text, struct
     return error_set_field(err, REASON_INVALID_CURSOR, "cursor", NULL);
   if (cursor_open(&service->cursor_key, text, length, &cursor, err) < 0)
     return -1;
-  if (strcmp(cursor.scope, wanted->scope) != 0 || strcmp(cursor.pool, wanted->pool) != 0 || cursor.limit != wanted->limit)
+  if (strcmp(cursor.scope, wanted->scope) != 0 || strcmp(cursor.pool, wanted->pool) != 0 ||
+      cursor.limit != wanted->limit)
     return error_set_field(err, REASON_INVALID_CURSOR, "cursor", NULL);
   /* The position is a Lease; without it the page cannot be told from one that was never given. */
   const struct lease *last = lease_table_find(&service->table, cursor.id);
@@ -136,15 +140,16 @@ static int list_position(struct lease_service *service, const char *text, struct
   return 0;
 }
 
-/* The page behind `position`. Every active Lease counts: its deadline lies ahead on the clock that does not jump, so its
- * expiry is later than the first page's time whatever the wall clock was set to meanwhile. */
+/* The page behind `position`. Every active Lease counts: its deadline lies ahead on the clock that does not jump, so
+ * its expiry is later than the first page's time whatever the wall clock was set to meanwhile. */
 static void list_reply(struct lease_service *service, struct call *call, struct cursor *position) {
   struct lease *found[LIMIT_LIST_MAX];
   struct lease_message messages[LIMIT_LIST_MAX];
   Sandbox__Lease__V1__Lease *leases[LIMIT_LIST_MAX];
   bool more;
-  size_t count = lease_table_list(&service->table, position->scope, position->pool[0] ? position->pool : NULL, position->created,
-                                  position->id[0] ? position->id : NULL, position->limit, found, &more);
+  const char *pool = position->pool[0] ? position->pool : NULL, *id = position->id[0] ? position->id : NULL;
+  size_t count = lease_table_list(&service->table, position->scope, pool, position->created, id, position->limit, found,
+                                  &more);
   for (size_t i = 0; i < count; i++) {
     lease_message_fill(&messages[i], &found[i]->facts, SANDBOX__LEASE__V1__LEASE_STATUS__LEASE_STATUS_ACTIVE);
     leases[i] = &messages[i].lease;
@@ -181,7 +186,8 @@ void lease_handle_list(struct call *call, const ProtobufCMessage *message, void 
     return;
   struct error *err = NULL;
   const char *pool = list_pool(request);
-  if (pool && (strlen(pool) > LIMIT_POOL_NAME_BYTES || !service->backend->operations->has_pool(service->backend, pool))) {
+  if (pool && (strlen(pool) > LIMIT_POOL_NAME_BYTES ||
+               !service->backend->operations->has_pool(service->backend, pool))) {
     error_set_field(&err, REASON_UNKNOWN_POOL, "pool", NULL);
     call_fail(call, err);
     return;

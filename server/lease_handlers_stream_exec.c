@@ -130,7 +130,8 @@ static void stream_receive(struct stream_exec *stream) {
   call_receive(stream->operation.call);
 }
 
-static int stream_stdin(struct stream_exec *stream, const uint8_t *bytes, size_t length, bool *more, struct error **err) {
+static int stream_stdin(struct stream_exec *stream, const uint8_t *bytes, size_t length, bool *more,
+                        struct error **err) {
   if (!stream->stdin_open)
     return error_set_field(err, REASON_INVALID_REQUEST, "stdin", "'stdin' is not open");
   if (length > STDIN_MESSAGE_MAX)

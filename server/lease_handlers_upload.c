@@ -1,6 +1,6 @@
 /*
- * UploadFile: the client sends, the session writes. The next message is asked of the client only while the session has room, so
- * the server holds one message and what the session has queued. The old file stays until the session has
+ * UploadFile: the client sends, the session writes. The next message is asked of the client only while the session
+ * has room, so the server holds one message and what the session has queued. The old file stays until the session has
  * seen the announced size and digest.
  */
 #include "base/memory.h"
@@ -146,7 +146,8 @@ static void upload_begin(struct upload *upload, struct session *session, const c
   struct lease_operation *operation = &upload->transfer.operation;
   lease_operation_hold(operation);
   operation->running = true;
-  struct session_write *started = session_write_start(session, path, upload->size, sha256, false, &session_events, upload);
+  struct session_write *started =
+    session_write_start(session, path, upload->size, sha256, false, &session_events, upload);
   if (started && operation->running) {
     upload->session = started;
   } else if (operation->running) {

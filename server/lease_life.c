@@ -75,7 +75,8 @@ static void waiters_answer(struct lease *lease, const struct error *err) {
 
 void lease_life_abort_waiters(struct lease_service *service) {
   struct error *err = lease_error(REASON_ABORTED);
-  for (struct lease *lease = lease_table_next(&service->table, NULL); lease; lease = lease_table_next(&service->table, lease))
+  const struct lease_table *table = &service->table;
+  for (struct lease *lease = lease_table_next(table, NULL); lease; lease = lease_table_next(table, lease))
     waiters_answer(lease, err);
   error_free(&err);
 }
@@ -221,6 +222,7 @@ struct session *lease_life_session(struct lease_service *service, struct lease *
 }
 
 void lease_life_close_sessions(struct lease_service *service) {
-  for (struct lease *lease = lease_table_next(&service->table, NULL); lease; lease = lease_table_next(&service->table, lease))
+  const struct lease_table *table = &service->table;
+  for (struct lease *lease = lease_table_next(table, NULL); lease; lease = lease_table_next(table, lease))
     lease_close_session(lease, SESSION_ENDED_LEASE);
 }

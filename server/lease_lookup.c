@@ -1,6 +1,6 @@
 /*
- * From (scope, id) to a Lease. What the table does not know as the caller's own is asked of the backend, whether it is somebody
- * else's or nobody's, so that neither the answer nor the way to it tells them apart.
+ * From (scope, id) to a Lease. What the table does not know as the caller's own is asked of the backend, whether it
+ * is somebody else's or nobody's, so that neither the answer nor the way to it tells them apart.
  */
 #include "base/memory.h"
 #include "server/lease_state.h"
@@ -54,8 +54,8 @@ static void lookup_end(struct lease_lookup *lookup) {
 }
 
 /* The Lease the backend found, if it is the caller's and has not run out; else NULL and *err. */
-static struct lease *lookup_judge(struct lease_lookup *lookup, const struct backend_sandbox *found, const struct error *failure,
-                                  struct error **err) {
+static struct lease *lookup_judge(struct lease_lookup *lookup, const struct backend_sandbox *found,
+                                  const struct error *failure, struct error **err) {
   struct lease_service *service = lookup->service;
   if (failure) {
     *err = lease_error_copy(failure);

@@ -109,7 +109,8 @@ static void operations_abort(struct lease_operation *first) {
 }
 
 void lease_operation_abort_all(struct lease_service *service) {
-  for (struct lease *lease = lease_table_next(&service->table, NULL); lease; lease = lease_table_next(&service->table, lease))
+  const struct lease_table *table = &service->table;
+  for (struct lease *lease = lease_table_next(table, NULL); lease; lease = lease_table_next(table, lease))
     operations_abort(lease->operations);
   operations_abort(service->orphans);
 }

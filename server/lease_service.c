@@ -37,7 +37,8 @@ struct error *lease_error_copy(const struct error *err) {
 
 /* --- making and freeing --- */
 
-struct lease_service *lease_service_new(uv_loop_t *loop, struct backend *backend, struct config *config, struct error **err) {
+struct lease_service *lease_service_new(uv_loop_t *loop, struct backend *backend, struct config *config,
+                                        struct error **err) {
   struct lease_service *service = memory_zero(sizeof(*service));
   if (!service) {
     error_set_memory(err);

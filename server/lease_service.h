@@ -16,7 +16,8 @@ struct lease_service;
 
 /* Reads its settings (SANDBOX_METADATA_SECRET, TTL, quotas, transfers, sweep interval). The backend stays the caller's.
  * NULL and *err. */
-struct lease_service *lease_service_new(uv_loop_t *loop, struct backend *backend, struct config *config, struct error **err);
+struct lease_service *lease_service_new(uv_loop_t *loop, struct backend *backend, struct config *config,
+                                        struct error **err);
 /* Starts the backend. done once Leases can be served. */
 void lease_service_start(struct lease_service *service, backend_done *done, void *context);
 /* Fails what still runs with REASON_ABORTED, closes sessions, stops the backend without ending Leases. */

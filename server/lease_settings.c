@@ -15,7 +15,8 @@ static int settings_read_ttl(struct lease_settings *settings, struct config *con
                      &settings->ttl_max, err) < 0)
     return -1;
   int64_t fallback = settings->ttl_max < LIMIT_TTL_DEFAULT_SECONDS ? settings->ttl_max : LIMIT_TTL_DEFAULT_SECONDS;
-  if (config_integer(config, "SANDBOX_DEFAULT_TTL_SECONDS", fallback, 1, settings->ttl_max, &settings->ttl_default, err) < 0)
+  if (config_integer(config, "SANDBOX_DEFAULT_TTL_SECONDS", fallback, 1, settings->ttl_max, &settings->ttl_default,
+                     err) < 0)
     return -1;
   snprintf(settings->ttl_rule, sizeof(settings->ttl_rule), "ttlSeconds must be an integer between 1 and %" PRId64,
            settings->ttl_max);

@@ -82,12 +82,12 @@ void lease_life_abort_waiters(struct lease_service *service);
 
 /* --- finding the Lease of a call (lease_lookup.c) --- */
 
-/* lease: the caller's own, active or ending; NULL with err, which passes to the handler: LEASE_NOT_FOUND, LEASE_NOT_ACTIVE (ended
- * and remembered), SERVER_UNAVAILABLE. */
+/* lease: the caller's own, active or ending; NULL with err, which passes to the handler: LEASE_NOT_FOUND,
+ * LEASE_NOT_ACTIVE (ended and remembered), SERVER_UNAVAILABLE. */
 typedef void lease_handler(struct lease_service *service, struct call *call, const ProtobufCMessage *request,
                            struct lease *lease, struct error *err);
-/* Finds the Lease by (scope, id) and goes on with `handler`, at once or, if the backend has to be asked, later. A foreign Lease and
- * one that does not exist take the same path. */
+/* Finds the Lease by (scope, id) and goes on with `handler`, at once or, if the backend has to be asked, later. A
+ * foreign Lease and one that does not exist take the same path. */
 void lease_lookup(struct lease_service *service, struct call *call, const char *id, const ProtobufCMessage *request,
                   lease_handler *handler);
 /* Answers the calls that still wait for the backend. */
@@ -125,8 +125,8 @@ struct lease_operation {
   struct lease_operation *next, *previous; /* of the same Lease */
 };
 
-/* Checks that the Lease may be used, opens its session, and joins the operation to it. Otherwise answers the call, frees the
- * operation and returns NULL. */
+/* Checks that the Lease may be used, opens its session, and joins the operation to it. Otherwise answers the call,
+ * frees the operation and returns NULL. */
 struct session *lease_operation_begin(struct lease_operation *operation, const struct lease_operation_kind *kind,
                                       struct lease_service *service, struct call *call, struct lease *lease);
 /* Answers the call, if it still waits, with the error, which is taken over; stops the session's part. */

@@ -200,7 +200,8 @@ static bool group_full(const struct lease_group *group, size_t quota) {
 }
 
 enum lease_reserved lease_table_reserve(struct lease_table *table, const char *scope, const char *consumer,
-                                        size_t scope_quota, size_t consumer_quota, struct lease_reservation *reservation) {
+                                        size_t scope_quota, size_t consumer_quota,
+                                        struct lease_reservation *reservation) {
   struct lease_reservation taken = {.scope = group_use(&table->scopes, scope),
                                     .consumer = group_use(&table->consumers, consumer)};
   enum lease_reserved result = LEASE_RESERVED;

@@ -1,7 +1,7 @@
 /*
  * The Leases this process knows, and how they are found: by id; by idempotency label; by scope in list order
- * (created_at, id); by deadline. It also counts what each scope and each Consumer holds, for quotas. It knows no time, no
- * backend and no calls.
+ * (created_at, id); by deadline. It also counts what each scope and each Consumer holds, for quotas. It knows no
+ * time, no backend and no calls.
  *
  * Thread: the loop's.
  */
@@ -93,11 +93,12 @@ struct lease_reservation {
 enum lease_reserved { LEASE_RESERVED, LEASE_OVER_QUOTA, LEASE_RESERVE_NO_MEMORY };
 /* A quota of 0 is none. */
 enum lease_reserved lease_table_reserve(struct lease_table *table, const char *scope, const char *consumer,
-                                        size_t scope_quota, size_t consumer_quota, struct lease_reservation *reservation);
+                                        size_t scope_quota, size_t consumer_quota,
+                                        struct lease_reservation *reservation);
 void lease_table_unreserve(struct lease_table *table, struct lease_reservation *reservation);
 
-/* Puts the active Leases of a scope that stand behind (created, id) into `found`, in list order: at most `limit`. id NULL: from the first.
- * pool NULL: every Pool. Returns their number; *more tells if others follow. */
+/* Puts the active Leases of a scope that stand behind (created, id) into `found`, in list order: at most `limit`. id
+ * NULL: from the first. pool NULL: every Pool. Returns their number; *more tells if others follow. */
 size_t lease_table_list(const struct lease_table *table, const char *scope, const char *pool, int64_t created,
                         const char *id, size_t limit, struct lease **found, bool *more);
 

@@ -26,8 +26,8 @@ void lease_tombstones_free(struct lease_tombstones *tombstones) {
   label_map_free(&tombstones->ids);
 }
 
-void lease_tombstones_add(struct lease_tombstones *tombstones, const struct backend_sandbox *facts, enum backend_end end,
-                          int64_t now) {
+void lease_tombstones_add(struct lease_tombstones *tombstones, const struct backend_sandbox *facts,
+                          enum backend_end end, int64_t now) {
   lease_tombstones_prune(tombstones, now);
   if (tombstones->ids.count >= TOMBSTONES_KEPT)
     tombstones_drop_oldest(tombstones);

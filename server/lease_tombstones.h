@@ -31,8 +31,8 @@ struct lease_tombstones {
 int lease_tombstones_init(struct lease_tombstones *tombstones);
 void lease_tombstones_free(struct lease_tombstones *tombstones);
 /* Without memory the Lease is simply not remembered. */
-void lease_tombstones_add(struct lease_tombstones *tombstones, const struct backend_sandbox *facts, enum backend_end end,
-                          int64_t now);
+void lease_tombstones_add(struct lease_tombstones *tombstones, const struct backend_sandbox *facts,
+                          enum backend_end end, int64_t now);
 /* Drops what is too old at `now` (boot-clock nanoseconds). */
 void lease_tombstones_prune(struct lease_tombstones *tombstones, int64_t now);
 /* NULL if there is none. */

@@ -93,7 +93,8 @@ struct error *lease_transfer_error(const struct error *err) {
     return lease_error_copy(err);
   default: {
     struct error *translated = NULL;
-    error_set_detail(&translated, REASON_FILE_TRANSFER_FAILED, "%s: %s", reason_name(error_reason(err)), error_detail(err));
+    error_set_detail(&translated, REASON_FILE_TRANSFER_FAILED, "%s: %s", reason_name(error_reason(err)),
+                     error_detail(err));
     return translated;
   }
   }

@@ -13,8 +13,8 @@ struct lease_transfer {
   int64_t deadline; /* boot-clock nanoseconds; INT64_MIN: holds no place */
 };
 
-/* Takes a place. Answers the call, frees the transfer by its kind and returns NULL if there is none, or the Lease cannot be
- * used. */
+/* Takes a place. Answers the call, frees the transfer by its kind and returns NULL if there is none, or the Lease
+ * cannot be used. */
 struct session *lease_transfer_begin(struct lease_transfer *transfer, const struct lease_operation_kind *kind,
                                      struct lease_service *service, struct call *call, struct lease *lease);
 /* Gives the place back, once: first thing in the kind's `free`. */

@@ -40,8 +40,10 @@ const struct scope_labels *scope_cache_labels(struct scope_cache *cache, const s
 
   memory_free(place->names);
   place->names = NULL;
-  if (label_make(cache->key, (const char *[]){"scope", identity->consumer, identity->subject}, 3, place->labels.scope) < 0 ||
-      label_make(cache->key, (const char *[]){"consumer", identity->consumer}, 2, place->labels.consumer) < 0)
+  const char *scope_parts[] = {"scope", identity->consumer, identity->subject};
+  const char *consumer_parts[] = {"consumer", identity->consumer};
+  if (label_make(cache->key, scope_parts, 3, place->labels.scope) < 0 ||
+      label_make(cache->key, consumer_parts, 2, place->labels.consumer) < 0)
     return NULL;
   /* Without memory for the names the labels are right all the same; they are just not found again. */
   place->names = memory_string_of(names, length);

@@ -1,6 +1,6 @@
 /*
- * The labels of callers (contract §9), remembered, since each costs an HMAC and every call needs its scope's. A small table in which one
- * caller pushes out another; nothing depends on an entry staying.
+ * The labels of callers (contract §9), remembered, since each costs an HMAC and every call needs its scope's. A small
+ * table in which one caller pushes out another; nothing depends on an entry staying.
  *
  * Thread: the loop's.
  */

@@ -1,7 +1,7 @@
 /*
- * Bytes of one or more streams on their way to a client, in order. What comes while a message is under way is gathered, so
- * that the next message carries all of it; each byte is copied once, on its way in. How much may wait is the
- * business of whoever fills the queue (the session's windows).
+ * Bytes of one or more streams on their way to a client, in order. What comes while a message is under way is
+ * gathered, so that the next message carries all of it; each byte is copied once, on its way in. How much may wait is
+ * the business of whoever fills the queue (the session's windows).
  *
  * Thread: the loop's.
  */
