@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -37,7 +38,7 @@ void daemon_start(struct daemon *daemon, const char *const *arguments) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   const char *all[16] = {"sandboxd", "serve", "--listen-fd", "20", "--workspace", daemon->workspace};
   size_t count = 6;
-  strcpy(daemon->top, "/tmp/sandboxd-test-XXXXXX");
+  snprintf(daemon->top, sizeof daemon->top, "/tmp/sandboxd-test-XXXXXX");
   assert_non_null(mkdtemp(daemon->top));
   snprintf(daemon->workspace, sizeof daemon->workspace, "%s/workspace", daemon->top);
   snprintf(daemon->socket, sizeof daemon->socket, "%s/socket", daemon->top);
@@ -59,13 +60,14 @@ void daemon_start(struct daemon *daemon, const char *const *arguments) {
 }
 
 int daemon_wait(struct daemon *daemon, int milliseconds) {
-  int64_t limit = client_now() + milliseconds;
   int status;
-  while (daemon->pid && waitpid(daemon->pid, &status, WNOHANG) == 0)
-    if (client_now() > limit)
-      return -1;
-    else
-      poll(NULL, 0, 5);
+  struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, daemon->pid, 0), .events = POLLIN};
+  assert_true(end.fd >= 0);
+  int ended = poll(&end, 1, milliseconds);
+  close(end.fd);
+  if (ended != 1)
+    return -1;
+  assert_int_equal(waitpid(daemon->pid, &status, 0), daemon->pid);
   daemon->pid = 0;
   return status;
 }

@@ -174,9 +174,10 @@ static void runs_a_script_longer_than_an_argument_may_be(void **state) {
   static char text[700000];
   char line[64];
   (void)state;
+  static const char begin_text[] = ": '", end_text[] = "'; ls /proc/self/fd | wc -l; exit 9";
   memset(text, ' ', sizeof text);
-  memcpy(text, ": '", 3);
-  strcpy(text + sizeof text - 40, "'; ls /proc/self/fd | wc -l; exit 9");
+  memcpy(text, begin_text, sizeof begin_text - 1);
+  memcpy(text + sizeof text - sizeof end_text, end_text, sizeof end_text);
   struct command *command = start(text);
   wait_line(command, line, sizeof line);
   assert_string_equal(line, "4");
