@@ -15,8 +15,8 @@ struct cursor {
   char scope[LABEL_SIZE];
   char pool[LIMIT_POOL_NAME_BYTES + 1]; /* "" is every Pool */
   uint32_t limit;
-  int64_t first_page; /* wall nanoseconds */
-  int64_t created;    /* position: the last Lease that was given, by time … */
+  int64_t first_page;                /* wall nanoseconds */
+  int64_t created;                   /* position: the last Lease that was given, by time … */
   char id[LIMIT_LEASE_ID_BYTES + 1]; /* … and id */
 };
 
@@ -30,6 +30,7 @@ void cursor_key_set(struct cursor_key *key, const void *metadata_secret, size_t 
 char *cursor_seal(const struct cursor_key *key, const struct cursor *cursor, struct error **err);
 /* Returns 0, or -1 and REASON_INVALID_CURSOR for anything that cursor_seal did not make with this key. The caller
  * compares scope, pool and limit. */
-int cursor_open(const struct cursor_key *key, const char *text, size_t length, struct cursor *cursor, struct error **err);
+int cursor_open(const struct cursor_key *key, const char *text, size_t length, struct cursor *cursor,
+                struct error **err);
 
 #endif

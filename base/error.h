@@ -40,7 +40,8 @@ int error_set(struct error **err, enum reason reason, const char *message);
 /* With the name of the field at fault, as the public proto spells it: it becomes google.rpc.BadRequest. */
 int error_set_field(struct error **err, enum reason reason, const char *field, const char *message);
 /* The reason's own message; the formatted text is detail for the log. */
-int error_set_detail(struct error **err, enum reason reason, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int error_set_detail(struct error **err, enum reason reason, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* REASON_INTERNAL; the detail is the formatted text, ": " and strerror(number). */
 int error_set_errno(struct error **err, int number, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* REASON_INTERNAL, "out of memory"; allocates nothing. */

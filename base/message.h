@@ -1,7 +1,7 @@
 /*
- * Protobuf messages from somebody we do not trust. protobuf-c has no recursion limit, accepts invalid UTF-8, cuts strings
- * at an embedded NUL and allocates for every repeated element it is told of; so the bytes are walked against the
- * descriptor first. Thread: any.
+ * Protobuf messages from somebody we do not trust. protobuf-c has no recursion limit, accepts invalid UTF-8, cuts
+ * strings at an embedded NUL and allocates for every repeated element it is told of; so the bytes are walked against
+ * the descriptor first. Thread: any.
  */
 #ifndef BASE_MESSAGE_H
 #define BASE_MESSAGE_H
@@ -11,9 +11,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Checks wire format, nesting (LIMIT_MESSAGE_DEPTH), number of fields (LIMIT_MESSAGE_FIELDS), and that every string is UTF-8
- * without NUL. Returns 0, or -1 and REASON_INVALID_REQUEST with the field's name (error_field) where one is at fault. */
-int message_check(const ProtobufCMessageDescriptor *descriptor, const uint8_t *bytes, size_t length, struct error **err);
+/* Checks wire format, nesting (LIMIT_MESSAGE_DEPTH), number of fields (LIMIT_MESSAGE_FIELDS), that every string is UTF-8
+ * without NUL, and that no singular message field stands twice. Returns 0, or -1 and REASON_INVALID_REQUEST with the
+ * field's path, such as "command.env.key" (error_field), where one is at fault. For proto3. */
+int message_check(const ProtobufCMessageDescriptor *descriptor, const uint8_t *bytes, size_t length,
+                  struct error **err);
 /* message_check, then unpack. Free with protobuf_c_message_free_unpacked(message, NULL). NULL and *err. */
 ProtobufCMessage *message_unpack(const ProtobufCMessageDescriptor *descriptor, const uint8_t *bytes, size_t length,
                                  struct error **err);
