@@ -23,7 +23,8 @@ int64_t clock_boot(void) {
   return clock_read(CLOCK_BOOTTIME);
 }
 
-/* Days from 1970-01-01. Years are counted from March, so that the leap day is a year's last; 400 years have 146,097 days. */
+/* Days from 1970-01-01. Years are counted from March, so that the leap day is a year's last; 400 years have 146,097
+ * days. */
 static int64_t days_from_date(int year, int month, int day) {
   int64_t y = month <= 2 ? year - 1 : year;
   int64_t era = (y >= 0 ? y : y - 399) / 400;

@@ -1,8 +1,8 @@
 /*
  * Configuration: where a setting's text comes from, and reading it as what it must be. Order: the environment variable,
  * the file named by <NAME>_FILE in the environment, the member of the --config file, the file named by its <NAME>_FILE
- * member. The first two exclude each other, and so do the last two: two sources of one rank are a mistake somebody would
- * search for long.
+ * member. The first two exclude each other, and so do the last two: two sources of one rank are a mistake somebody
+ * would search for long.
  */
 #include "base/config.h"
 #include "base/buffer.h"
@@ -179,7 +179,8 @@ static const char *environment(const char *name) {
 }
 
 static int both_given(const char *name, const char *file_name, const char *where, struct error **err) {
-  return error_set_detail(err, REASON_INTERNAL, "%s and %s are both set in the %s: set one of them", name, file_name, where);
+  return error_set_detail(err, REASON_INTERNAL, "%s and %s are both set in the %s: set one of them", name, file_name,
+                          where);
 }
 
 static int from_environment(struct config *config, const char *name, const char *file_name, const char **out,
@@ -192,7 +193,8 @@ static int from_environment(struct config *config, const char *name, const char 
   return path != NULL ? keep_file(config, file_name, path, out, err) : 0;
 }
 
-static int from_file(struct config *config, const char *name, const char *file_name, const char **out, struct error **err) {
+static int from_file(struct config *config, const char *name, const char *file_name, const char **out,
+                     struct error **err) {
   const char *path = NULL;
   if (keep_member(config, name, file_member(config, name), out, err) != 0 ||
       keep_member(config, file_name, file_member(config, file_name), &path, err) != 0)
@@ -218,7 +220,8 @@ int config_text(struct config *config, const char *name, const char *fallback, c
   if (config_optional(config, name, value, err) != 0)
     return -1;
   if (*value == NULL && fallback == NULL)
-    return error_set_detail(err, REASON_INTERNAL, "%s is required: set it, or %s_FILE to a file that holds it", name, name);
+    return error_set_detail(err, REASON_INTERNAL, "%s is required: set it, or %s_FILE to a file that holds it", name,
+                            name);
   if (*value == NULL)
     *value = fallback;
   return 0;
@@ -242,8 +245,8 @@ int config_integer(struct config *config, const char *name, int64_t fallback, in
     return -1;
   int64_t number = fallback;
   if (text != NULL && (parse_integer(text, &number) != 0 || number < minimum || number > maximum))
-    return error_set_detail(err, REASON_INTERNAL, "%s must be an integer between %" PRId64 " and %" PRId64, name, minimum,
-                            maximum);
+    return error_set_detail(err, REASON_INTERNAL, "%s must be an integer between %" PRId64 " and %" PRId64, name,
+                            minimum, maximum);
   *value = number;
   return 0;
 }

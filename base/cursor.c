@@ -1,7 +1,7 @@
 /*
- * List cursors. Sealed: nonce (12 bytes, random) ‖ ciphertext ‖ tag (16 bytes), as base64url. Inside: version, three texts with
- * a length byte each (scope, pool, id), and limit, first_page and created in network order. Whatever is wrong with a
- * cursor is the same error.
+ * List cursors. Sealed: nonce (12 bytes, random) ‖ ciphertext ‖ tag (16 bytes), as base64url. Inside: version, three
+ * texts with a length byte each (scope, pool, id), and limit, first_page and created in network order. Whatever is
+ * wrong with a cursor is the same error.
  */
 #include "base/cursor.h"
 #include "base/digest.h"
@@ -77,10 +77,10 @@ static bool take_text(struct rest *rest, char *out, size_t size) {
 static bool take_cursor(struct rest rest, struct cursor *cursor) {
   uint64_t version, limit, first_page, created;
   *cursor = (struct cursor){0};
-  if (!take_number(&rest, 1, &version) || version != VERSION || !take_text(&rest, cursor->scope, sizeof cursor->scope) ||
-      !take_text(&rest, cursor->pool, sizeof cursor->pool) || !take_text(&rest, cursor->id, sizeof cursor->id) ||
-      !take_number(&rest, 4, &limit) || !take_number(&rest, 8, &first_page) || !take_number(&rest, 8, &created) ||
-      rest.at != rest.end)
+  if (!take_number(&rest, 1, &version) || version != VERSION ||
+      !take_text(&rest, cursor->scope, sizeof cursor->scope) || !take_text(&rest, cursor->pool, sizeof cursor->pool) ||
+      !take_text(&rest, cursor->id, sizeof cursor->id) || !take_number(&rest, 4, &limit) ||
+      !take_number(&rest, 8, &first_page) || !take_number(&rest, 8, &created) || rest.at != rest.end)
     return false;
   cursor->limit = (uint32_t)limit;
   cursor->first_page = (int64_t)first_page;
@@ -99,7 +99,8 @@ static int seal(const struct cursor_key *key, const uint8_t *plain, size_t lengt
   int written;
   random_bytes(sealed, NONCE_BYTES);
   return context != NULL && EVP_EncryptInit_ex(context, EVP_aes_256_gcm(), NULL, key->bytes, sealed) == 1 &&
-                 EVP_EncryptUpdate(context, NULL, &written, (const uint8_t *)associated_data, sizeof associated_data - 1) == 1 &&
+                 EVP_EncryptUpdate(context, NULL, &written, (const uint8_t *)associated_data,
+                                   sizeof associated_data - 1) == 1 &&
                  EVP_EncryptUpdate(context, ciphertext, &written, plain, (int)length) == 1 &&
                  EVP_EncryptFinal_ex(context, ciphertext + length, &written) == 1 &&
                  EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_GCM_GET_TAG, TAG_BYTES, ciphertext + length) == 1
@@ -108,7 +109,8 @@ static int seal(const struct cursor_key *key, const uint8_t *plain, size_t lengt
 }
 
 /* sealed → plain, which has room for as many bytes. Returns the plain text's length, or -1 if it is not genuine. */
-static int unseal(const struct cursor_key *key, EVP_CIPHER_CTX *context, const uint8_t *sealed, size_t length, uint8_t *plain) {
+static int unseal(const struct cursor_key *key, EVP_CIPHER_CTX *context, const uint8_t *sealed, size_t length,
+                  uint8_t *plain) {
   if (length < NONCE_BYTES + TAG_BYTES)
     return -1;
   const uint8_t *ciphertext = sealed + NONCE_BYTES;
@@ -116,7 +118,8 @@ static int unseal(const struct cursor_key *key, EVP_CIPHER_CTX *context, const u
   uint8_t tag[TAG_BYTES];
   memcpy(tag, ciphertext + size, sizeof tag);
   return EVP_DecryptInit_ex(context, EVP_aes_256_gcm(), NULL, key->bytes, sealed) == 1 &&
-                 EVP_DecryptUpdate(context, NULL, &written, (const uint8_t *)associated_data, sizeof associated_data - 1) == 1 &&
+                 EVP_DecryptUpdate(context, NULL, &written, (const uint8_t *)associated_data,
+                                   sizeof associated_data - 1) == 1 &&
                  EVP_DecryptUpdate(context, plain, &written, ciphertext, size) == 1 &&
                  EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_GCM_SET_TAG, TAG_BYTES, tag) == 1 &&
                  EVP_DecryptFinal_ex(context, plain + size, &written) == 1
@@ -139,7 +142,8 @@ char *cursor_seal(const struct cursor_key *key, const struct cursor *cursor, str
   return buffer_take(&text);
 }
 
-int cursor_open(const struct cursor_key *key, const char *text, size_t length, struct cursor *cursor, struct error **err) {
+int cursor_open(const struct cursor_key *key, const char *text, size_t length, struct cursor *cursor,
+                struct error **err) {
   uint8_t sealed_memory[SEALED_BYTES + 1], plain[SEALED_BYTES];
   struct buffer sealed;
   buffer_borrow(&sealed, sealed_memory, sizeof sealed_memory);

@@ -1,9 +1,9 @@
 /*
- * SHA-256 and HMAC-SHA256 by OpenSSL's low-level SHA256 functions. They are deprecated in OpenSSL 3 in favour of EVP and used
- * all the same: a token is verified on every request, and an HMAC of such a short message costs EVP seven times as much
- * with a context of its own, and twice as much with a kept one, which no two threads may share (tests/bench/base shows
- * all three). A state is plain memory here, so that an HMAC key is hashed once and its two states are copied for
- * each message.
+ * SHA-256 and HMAC-SHA256 by OpenSSL's low-level SHA256 functions. They are deprecated in OpenSSL 3 in favour of EVP
+ * and used all the same: a token is verified on every request, and an HMAC of such a short message costs EVP seven
+ * times as much with a context of its own, and twice as much with a kept one, which no two threads may share
+ * (tests/bench/base shows all three). A state is plain memory here, so that an HMAC key is hashed once and its two
+ * states are copied for each message.
  */
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include "base/digest.h"

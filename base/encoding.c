@@ -69,15 +69,13 @@ static int encode(struct buffer *out, const uint8_t *bytes, size_t length, const
 /* One more than the value of each byte as a digit; 0 for none. */
 #define DIGITS(plus, slash)                                                                                            \
   {                                                                                                                    \
-    ['A'] = 1, ['B'] = 2, ['C'] = 3, ['D'] = 4, ['E'] = 5, ['F'] = 6, ['G'] = 7, ['H'] = 8,                            \
-    ['I'] = 9, ['J'] = 10, ['K'] = 11, ['L'] = 12, ['M'] = 13, ['N'] = 14, ['O'] = 15, ['P'] = 16,                     \
-    ['Q'] = 17, ['R'] = 18, ['S'] = 19, ['T'] = 20, ['U'] = 21, ['V'] = 22, ['W'] = 23, ['X'] = 24,                    \
-    ['Y'] = 25, ['Z'] = 26, ['a'] = 27, ['b'] = 28, ['c'] = 29, ['d'] = 30, ['e'] = 31, ['f'] = 32,                    \
-    ['g'] = 33, ['h'] = 34, ['i'] = 35, ['j'] = 36, ['k'] = 37, ['l'] = 38, ['m'] = 39, ['n'] = 40,                    \
-    ['o'] = 41, ['p'] = 42, ['q'] = 43, ['r'] = 44, ['s'] = 45, ['t'] = 46, ['u'] = 47, ['v'] = 48,                    \
-    ['w'] = 49, ['x'] = 50, ['y'] = 51, ['z'] = 52, ['0'] = 53, ['1'] = 54, ['2'] = 55, ['3'] = 56,                    \
-    ['4'] = 57, ['5'] = 58, ['6'] = 59, ['7'] = 60, ['8'] = 61, ['9'] = 62,                                            \
-    [plus] = 63, [slash] = 64,                                                                                         \
+    ['A'] = 1, ['B'] = 2, ['C'] = 3, ['D'] = 4, ['E'] = 5, ['F'] = 6, ['G'] = 7, ['H'] = 8, ['I'] = 9, ['J'] = 10,     \
+    ['K'] = 11, ['L'] = 12, ['M'] = 13, ['N'] = 14, ['O'] = 15, ['P'] = 16, ['Q'] = 17, ['R'] = 18, ['S'] = 19,        \
+    ['T'] = 20, ['U'] = 21, ['V'] = 22, ['W'] = 23, ['X'] = 24, ['Y'] = 25, ['Z'] = 26, ['a'] = 27, ['b'] = 28,        \
+    ['c'] = 29, ['d'] = 30, ['e'] = 31, ['f'] = 32, ['g'] = 33, ['h'] = 34, ['i'] = 35, ['j'] = 36, ['k'] = 37,        \
+    ['l'] = 38, ['m'] = 39, ['n'] = 40, ['o'] = 41, ['p'] = 42, ['q'] = 43, ['r'] = 44, ['s'] = 45, ['t'] = 46,        \
+    ['u'] = 47, ['v'] = 48, ['w'] = 49, ['x'] = 50, ['y'] = 51, ['z'] = 52, ['0'] = 53, ['1'] = 54, ['2'] = 55,        \
+    ['3'] = 56, ['4'] = 57, ['5'] = 58, ['6'] = 59, ['7'] = 60, ['8'] = 61, ['9'] = 62, [plus] = 63, [slash] = 64,     \
   }
 static const uint8_t standard_digits[256] = DIGITS('+', '/');
 static const uint8_t url_digits[256] = DIGITS('-', '_');
@@ -85,7 +83,8 @@ static const uint8_t url_digits[256] = DIGITS('-', '_');
 static const uint32_t BAD_DIGIT = UINT32_C(1) << 31;
 
 /* Writes three bytes for four digits; *bad gets BAD_DIGIT if one is none. Returns the bytes as a number. */
-static uint32_t decode_group(uint8_t *at, const uint8_t digits[static 4], const uint8_t table[static 256], uint32_t *bad) {
+static uint32_t decode_group(uint8_t *at, const uint8_t digits[static 4], const uint8_t table[static 256],
+                             uint32_t *bad) {
   uint32_t a = table[digits[0]] - 1u, b = table[digits[1]] - 1u, c = table[digits[2]] - 1u, d = table[digits[3]] - 1u;
   uint32_t bits = a << 18 | b << 12 | c << 6 | d;
   *bad |= a | b | c | d;

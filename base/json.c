@@ -60,8 +60,8 @@ static void unmark_all(cJSON *item) {
 static void wipe_all(cJSON *item) {
   for (; item != NULL; item = item->next) {
     if (item->valuestring != NULL)
-      memory_wipe(item->valuestring, is_string(item) ? JSON_LENGTH_DIGITS + text_of(item->valuestring).length
-                                                     : strlen(item->valuestring));
+      memory_wipe(item->valuestring,
+                  is_string(item) ? JSON_LENGTH_DIGITS + text_of(item->valuestring).length : strlen(item->valuestring));
     wipe_all(item->child);
   }
 }

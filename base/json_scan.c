@@ -89,7 +89,10 @@ static int32_t code_unit(const struct scan *scan, const char *at) {
   int32_t unit = 0;
   for (int i = 2; i < 6; i++) {
     char c = at[i];
-    int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    int digit = c >= '0' && c <= '9'   ? c - '0'
+                : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                       : -1;
     if (digit < 0)
       return -1;
     unit = unit << 4 | digit;
@@ -155,10 +158,12 @@ static int scan_string(struct scan *scan) {
     return -1;
   scan->at++;
   size_t place = scan->out->length + 1, decoded;
-  if (emit(scan, "\"00000000", 1 + JSON_LENGTH_DIGITS) != 0 || scan_characters(scan, &decoded) != 0 || decoded > UINT32_MAX)
+  if (emit(scan, "\"00000000", 1 + JSON_LENGTH_DIGITS) != 0 || scan_characters(scan, &decoded) != 0 ||
+      decoded > UINT32_MAX)
     return -1;
   scan->at++;
-  uint8_t big_endian[] = {(uint8_t)(decoded >> 24), (uint8_t)(decoded >> 16), (uint8_t)(decoded >> 8), (uint8_t)decoded};
+  uint8_t big_endian[] = {(uint8_t)(decoded >> 24), (uint8_t)(decoded >> 16), (uint8_t)(decoded >> 8),
+                          (uint8_t)decoded};
   char digits[JSON_LENGTH_DIGITS + 1];
   text_hex(big_endian, sizeof big_endian, digits);
   memcpy(scan->out->data + place, digits, JSON_LENGTH_DIGITS);
@@ -244,8 +249,14 @@ static int refuse(const struct scan *scan, struct error **err) {
   return error_set_detail(err, REASON_INVALID_JSON, "%s at line %zu, column %zu", scan->rule, line, column);
 }
 
-int json_scan(const char *text, size_t length, size_t most_values, struct buffer *out, bool *marked, struct error **err) {
-  struct scan scan = {.start = text, .at = text, .end = text + length, .out = out, .most_values = most_values, .rule = "not valid JSON"};
+int json_scan(const char *text, size_t length, size_t most_values, struct buffer *out, bool *marked,
+              struct error **err) {
+  struct scan scan = {.start = text,
+                      .at = text,
+                      .end = text + length,
+                      .out = out,
+                      .most_values = most_values,
+                      .rule = "not valid JSON"};
   if (!text_valid(text, length))
     return error_set_detail(err, REASON_INVALID_JSON, "not valid UTF-8");
   if (scan_value(&scan) != 0)

@@ -1,7 +1,7 @@
 /*
- * JSON strings, written straight into a buffer. The spelling is one that JavaScript's JSON.stringify and Go's encoding/json
- * (without HTML escaping) agree on, except for U+2028 and U+2029: Go always escapes them, and so does this, because a
- * text that a script engine may read as a line's end is better not sent raw.
+ * JSON strings, written straight into a buffer. The spelling is one that JavaScript's JSON.stringify and Go's
+ * encoding/json (without HTML escaping) agree on, except for U+2028 and U+2029: Go always escapes them, and so does
+ * this, because a text that a script engine may read as a line's end is better not sent raw.
  */
 #include "base/json.h"
 #include "base/utf8.h"

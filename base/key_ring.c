@@ -1,7 +1,7 @@
 /*
- * The secrets of every Consumer, prepared as HMAC keys. Time must not tell which Consumers exist: ids are found by their
- * SHA-256 with a fixed number of steps, every Consumer has the same number of keys (the missing ones are random), and an
- * unknown one is checked against a last row of random keys.
+ * The secrets of every Consumer, prepared as HMAC keys. Time must not tell which Consumers exist: ids are found by
+ * their SHA-256 with a fixed number of steps, every Consumer has the same number of keys (the missing ones are random),
+ * and an unknown one is checked against a last row of random keys.
  */
 #include "base/key_ring.h"
 #include "base/json.h"
@@ -39,7 +39,8 @@ static int add_secret(struct key_row *row, size_t *count, const struct json *val
                       struct error **err) {
   struct json_text secret;
   if (json_as_text(value, &secret) != 0 || secret.length == 0)
-    return error_set_detail(err, REASON_INTERNAL, "a secret of Consumer '%s' must be a non-empty string", consumer.data);
+    return error_set_detail(err, REASON_INTERNAL, "a secret of Consumer '%s' must be a non-empty string",
+                            consumer.data);
   if (*count == LIMIT_SECRETS_PER_CONSUMER)
     return error_set_detail(err, REASON_INTERNAL, "Consumer '%s' must have at most %d secrets", consumer.data,
                             LIMIT_SECRETS_PER_CONSUMER);
@@ -57,7 +58,8 @@ static void fill_random(struct key_row *row, size_t from) {
 }
 
 /* Fills one row from a member of the object. */
-static int add_consumer(struct key_ring *ring, struct json_text consumer, const struct json *value, struct error **err) {
+static int add_consumer(struct key_ring *ring, struct json_text consumer, const struct json *value,
+                        struct error **err) {
   struct key_row *row = &ring->rows[ring->count];
   size_t count = 0;
   if (!identity_valid(consumer.data, consumer.length))
@@ -109,7 +111,8 @@ static struct key_ring *ring_from(const struct json *consumers, struct error **e
   const struct json *value;
   struct json_text name;
   if (!json_is_object(consumers) || !json_next(consumers, &position, &name, &value)) {
-    error_set_detail(err, REASON_INTERNAL, "must be a JSON object of Consumer ids with their secrets, and name one at least");
+    error_set_detail(err, REASON_INTERNAL,
+                     "must be a JSON object of Consumer ids with their secrets, and name one at least");
     return NULL;
   }
   do
@@ -146,8 +149,8 @@ void key_ring_free(struct key_ring *ring) {
   memory_free(ring);
 }
 
-/* The first eight bytes of an id as a number, in the order of compare_rows. Two Consumers whose hashes share them do not
- * occur. */
+/* The first eight bytes of an id as a number, in the order of compare_rows. Two Consumers whose hashes share them do
+ * not occur. */
 static uint64_t place_of(const uint8_t id[static DIGEST_SIZE]) {
   uint64_t place;
   memcpy(&place, id, sizeof place);

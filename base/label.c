@@ -1,6 +1,6 @@
 /*
- * Labels for scopes, Consumers, idempotency keys and Pools: what is stored instead of the names themselves (contract §9).
- * The JSON under the HMAC is spelled as Go's encoding/json does with SetEscapeHTML(false), which is JavaScript's
+ * Labels for scopes, Consumers, idempotency keys and Pools: what is stored instead of the names themselves (contract
+ * §9). The JSON under the HMAC is spelled as Go's encoding/json does with SetEscapeHTML(false), which is JavaScript's
  * JSON.stringify but for U+2028 and U+2029: Go escapes them. json_write_string is that spelling.
  */
 #include "base/identity.h"
@@ -18,7 +18,8 @@ static int write_parts(struct buffer *out, const char *const *parts, size_t coun
   return buffer_append_byte(out, ']');
 }
 
-int label_make(const struct digest_key *metadata_key, const char *const *parts, size_t count, char label[static LABEL_SIZE]) {
+int label_make(const struct digest_key *metadata_key, const char *const *parts, size_t count,
+               char label[static LABEL_SIZE]) {
   struct buffer json CLEANUP_BUFFER;
   buffer_init(&json, SIZE_MAX);
   if (write_parts(&json, parts, count) != 0)

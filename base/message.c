@@ -2,9 +2,9 @@
  * Checking protobuf bytes before protobuf-c sees them. What is refused here and not there:
  *   - nesting and numbers of fields that would exhaust stack or memory, groups, over-long varints, field number 0;
  *   - strings that are not UTF-8 or hold a NUL;
- *   - a singular message field that stands twice. The standard says to merge the two; protobuf-c's merge reads outside of
- *     its tables when the message has a oneof that neither sets, and no encoder writes such a thing.
- * After a check, protobuf_c_message_unpack fails for want of memory alone.
+ *   - a singular message field that stands twice. The standard says to merge the two; protobuf-c's merge reads outside
+ * of its tables when the message has a oneof that neither sets, and no encoder writes such a thing. After a check,
+ * protobuf_c_message_unpack fails for want of memory alone.
  */
 #include "base/message.h"
 #include "base/limits.h"
@@ -112,7 +112,8 @@ static uint32_t wire_type_of(ProtobufCType type) {
 
 static int count_field(struct walk *walk, const ProtobufCFieldDescriptor *field) {
   if (++walk->fields > LIMIT_MESSAGE_FIELDS)
-    return refuse(walk, field, field != NULL ? "makes the message hold too many fields" : "Message holds too many fields");
+    return refuse(walk, field,
+                  field != NULL ? "makes the message hold too many fields" : "Message holds too many fields");
   return 0;
 }
 
@@ -154,7 +155,8 @@ static int check_payload(struct walk *walk, const ProtobufCFieldDescriptor *fiel
 static int check_field(struct walk *walk, const ProtobufCMessageDescriptor *descriptor, uint64_t *seen,
                        const ProtobufCFieldDescriptor *field, uint32_t wire_type, struct span payload) {
   uint32_t wanted = wire_type_of(field->type);
-  if (field->label == PROTOBUF_C_LABEL_REPEATED && wire_type == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED && wanted != wire_type)
+  if (field->label == PROTOBUF_C_LABEL_REPEATED && wire_type == PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED &&
+      wanted != wire_type)
     return check_packed(walk, field, payload);
   if (wire_type != wanted)
     return refuse(walk, field, "has the wrong type");
@@ -176,8 +178,7 @@ static int walk_message(struct walk *walk, const ProtobufCMessageDescriptor *des
     uint64_t key;
     if (read_varint(&span, KEY_BYTES, &key) != 0 || key > UINT32_MAX || key >> 3 == 0)
       return refuse(walk, NULL, "Message is malformed");
-    const ProtobufCFieldDescriptor *field =
-        protobuf_c_message_descriptor_get_field(descriptor, (unsigned)(key >> 3));
+    const ProtobufCFieldDescriptor *field = protobuf_c_message_descriptor_get_field(descriptor, (unsigned)(key >> 3));
     uint32_t wire_type = (uint32_t)key & 7;
     struct span payload = {NULL, NULL};
     if (read_value(&span, wire_type, &payload) != 0)
@@ -190,7 +191,8 @@ static int walk_message(struct walk *walk, const ProtobufCMessageDescriptor *des
   return 0;
 }
 
-int message_check(const ProtobufCMessageDescriptor *descriptor, const uint8_t *bytes, size_t length, struct error **err) {
+int message_check(const ProtobufCMessageDescriptor *descriptor, const uint8_t *bytes, size_t length,
+                  struct error **err) {
   if (length > INT32_MAX)
     return error_set(err, REASON_INVALID_REQUEST, "Message is too large");
   struct walk walk = {.err = err};

@@ -1,6 +1,6 @@
 /*
- * The table of reasons, made from reasons.def. gRPC's code names become numbers here, so that nobody needs gRPC's headers
- * for them.
+ * The table of reasons, made from reasons.def. gRPC's code names become numbers here, so that nobody needs gRPC's
+ * headers for them.
  */
 #include "base/error.h"
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /*
- * Subject tokens: "v1.<claims>.<signature>". Everything that is wrong with one is the same error, and a token that is well
- * formed does the same work whoever it names.
+ * Subject tokens: "v1.<claims>.<signature>". Everything that is wrong with one is the same error, and a token that is
+ * well formed does the same work whoever it names.
  */
 #include "base/identity.h"
 #include "base/json.h"
@@ -62,7 +62,8 @@ int token_verify(const struct key_ring *ring, const char *token, size_t length, 
   struct identity found;
   if (read_claims(&claims_bytes, &found, err) != 0)
     return -1;
-  bool good = key_ring_verify(ring, found.consumer, strlen(found.consumer), token, (size_t)(dot - token), signature.data);
+  bool good =
+      key_ring_verify(ring, found.consumer, strlen(found.consumer), token, (size_t)(dot - token), signature.data);
   if (!good || found.expires <= now || found.expires > now + LIMIT_TOKEN_LIFETIME_SECONDS + LIMIT_TOKEN_SKEW_SECONDS)
     return refuse(err);
   *identity = found;
@@ -81,12 +82,14 @@ int token_verify_bearer(const struct key_ring *ring, const char *value, size_t l
 static int check_name(const char *field, const char *text, struct error **err) {
   if (text_valid(text, strlen(text)) && identity_valid(text, strlen(text)))
     return 0;
-  return error_set_field(err, REASON_INVALID_REQUEST, field, "Consumer and Subject must have 1 to 200 characters and not be blank");
+  return error_set_field(err, REASON_INVALID_REQUEST, field,
+                         "Consumer and Subject must have 1 to 200 characters and not be blank");
 }
 
 /* {"consumerId":…,"subjectId":…,"exp":…} */
 static int write_claims(struct buffer *out, const char *consumer, const char *subject, int64_t expires) {
-  return buffer_append_string(out, "{\"consumerId\":") == 0 && json_write_string(out, consumer, strlen(consumer)) == 0 &&
+  return buffer_append_string(out, "{\"consumerId\":") == 0 &&
+                 json_write_string(out, consumer, strlen(consumer)) == 0 &&
                  buffer_append_string(out, ",\"subjectId\":") == 0 &&
                  json_write_string(out, subject, strlen(subject)) == 0 &&
                  buffer_append_format(out, ",\"exp\":%" PRId64 "}", expires) == 0

@@ -1,6 +1,6 @@
 /*
- * List cursors. The first byte chooses: the rest is a cursor as it came, or a payload that is sealed here, so that what lies
- * behind the seal is reached too.
+ * List cursors. The first byte chooses: the rest is a cursor as it came, or a payload that is sealed here, so that what
+ * lies behind the seal is reached too.
  */
 // Sources: base/*.c
 // Libraries: -lcjson -lcrypto -lprotobuf-c
@@ -19,7 +19,8 @@ static void seal(const struct cursor_key *key, const uint8_t *payload, size_t si
   int written;
   EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
   PROMISE(EVP_EncryptInit_ex(context, EVP_aes_256_gcm(), NULL, key->bytes, sealed) == 1 &&
-          EVP_EncryptUpdate(context, NULL, &written, (const uint8_t *)associated_data, sizeof associated_data - 1) == 1 &&
+          EVP_EncryptUpdate(context, NULL, &written, (const uint8_t *)associated_data, sizeof associated_data - 1) ==
+              1 &&
           EVP_EncryptUpdate(context, sealed + 12, &written, payload, (int)size) == 1 &&
           EVP_EncryptFinal_ex(context, sealed + 12 + size, &written) == 1 &&
           EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_GCM_GET_TAG, 16, sealed + 12 + size) == 1);
@@ -32,7 +33,8 @@ static void check_cursor(const struct cursor_key *key, const struct cursor *curs
   struct cursor again;
   CLEANUP_MEMORY char *text = cursor_seal(key, cursor, NULL);
   PROMISE(text != NULL && cursor_open(key, text, strlen(text), &again, NULL) == 0);
-  PROMISE(strcmp(cursor->scope, again.scope) == 0 && strcmp(cursor->pool, again.pool) == 0 && strcmp(cursor->id, again.id) == 0);
+  PROMISE(strcmp(cursor->scope, again.scope) == 0 && strcmp(cursor->pool, again.pool) == 0 &&
+          strcmp(cursor->id, again.id) == 0);
   PROMISE(cursor->limit == again.limit && cursor->first_page == again.first_page && cursor->created == again.created);
 }
 

@@ -1,6 +1,6 @@
 /*
- * What every fuzz target defines: one call with one input. libFuzzer calls it (tests/fuzz/run), and so does replay.c with
- * the kept seeds, in every ordinary test run. A target aborts if a promise is broken.
+ * What every fuzz target defines: one call with one input. libFuzzer calls it (tests/fuzz/run), and so does replay.c
+ * with the kept seeds, in every ordinary test run. A target aborts if a promise is broken.
  */
 #ifndef TESTS_FUZZ_FUZZ_H
 #define TESTS_FUZZ_FUZZ_H

@@ -1,6 +1,6 @@
 /*
- * Protobuf messages: whatever message_check lets pass, protobuf-c unpacks, with memory in proportion. The first byte chooses
- * the message type.
+ * Protobuf messages: whatever message_check lets pass, protobuf-c unpacks, with memory in proportion. The first byte
+ * chooses the message type.
  */
 // Sources: base/*.c
 // Libraries: -lcjson -lcrypto -lprotobuf-c

@@ -17,7 +17,8 @@ static void check_codec(const uint8_t *data, size_t size, codec_read *read, code
   buffer_init(&there, SIZE_MAX);
   buffer_init(&back, SIZE_MAX);
   if (read(&there, (const char *)data, size) == 0)
-    PROMISE(write(&back, there.data, there.length) == 0 && back.length == size && memcmp(buffer_text(&back), data, size) == 0);
+    PROMISE(write(&back, there.data, there.length) == 0 && back.length == size &&
+            memcmp(buffer_text(&back), data, size) == 0);
   buffer_free(&there);
   buffer_free(&back);
   PROMISE(write(&there, data, size) == 0 && read(&back, buffer_text(&there), there.length) == 0);

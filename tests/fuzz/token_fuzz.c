@@ -59,6 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (result == 0)
     check_identity(&identity);
   else
-    PROMISE(error_reason(err) == REASON_UNAUTHORIZED && strcmp(error_message(err), "Invalid or expired subject token") == 0);
+    PROMISE(error_reason(err) == REASON_UNAUTHORIZED &&
+            strcmp(error_message(err), "Invalid or expired subject token") == 0);
   return 0;
 }

@@ -1,6 +1,6 @@
 /*
- * Nanoseconds for one call of what lies on the path of every request, best of several rounds, and beside our HMAC the one
- * that OpenSSL recommends. Prints one line for each.
+ * Nanoseconds for one call of what lies on the path of every request, best of several rounds, and beside our HMAC the
+ * one that OpenSSL recommends. Prints one line for each.
  */
 #include "base/clock.h"
 #include "base/cursor.h"
@@ -18,7 +18,9 @@
 #include <string.h>
 
 static const int64_t now = 1999999800;
-static const char body[] = "{\"command\":\"make -j4 test\",\"cwd\":\"project\",\"env\":{\"LANG\":\"C.UTF-8\",\"CI\":\"1\"},\"timeoutSeconds\":60}";
+static const char body[] =
+    "{\"command\":\"make -j4 "
+    "test\",\"cwd\":\"project\",\"env\":{\"LANG\":\"C.UTF-8\",\"CI\":\"1\"},\"timeoutSeconds\":60}";
 
 static struct key_ring *ring, *rotating_ring;
 static char *token, *unknown_token;
@@ -59,17 +61,20 @@ static void hmac_ours(void) {
 static void hmac_evp(void) {
   uint8_t out[DIGEST_SIZE];
   size_t length;
-  check(EVP_MAC_init(mac_context, NULL, 0, NULL) == 1 && EVP_MAC_update(mac_context, (const uint8_t *)token, 100) == 1 &&
+  check(EVP_MAC_init(mac_context, NULL, 0, NULL) == 1 &&
+        EVP_MAC_update(mac_context, (const uint8_t *)token, 100) == 1 &&
         EVP_MAC_final(mac_context, out, &length, sizeof out) == 1);
 }
 
 static void hmac_evp_new_key(void) {
   uint8_t out[DIGEST_SIZE];
   size_t length;
-  OSSL_PARAM parameters[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, (char *)"SHA256", 0), OSSL_PARAM_construct_end()};
+  OSSL_PARAM parameters[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, (char *)"SHA256", 0),
+                             OSSL_PARAM_construct_end()};
   EVP_MAC_CTX *context = EVP_MAC_CTX_new(mac);
   check(EVP_MAC_init(context, (const uint8_t *)"top-secret", 10, parameters) == 1 &&
-        EVP_MAC_update(context, (const uint8_t *)token, 100) == 1 && EVP_MAC_final(context, out, &length, sizeof out) == 1);
+        EVP_MAC_update(context, (const uint8_t *)token, 100) == 1 &&
+        EVP_MAC_final(context, out, &length, sizeof out) == 1);
   EVP_MAC_CTX_free(context);
 }
 
@@ -93,7 +98,8 @@ static void check_message(void) {
 }
 
 static void unpack_message(void) {
-  ProtobufCMessage *message = message_unpack(&sandbox__lease__v1__exec_request__descriptor, packed, packed_length, NULL);
+  ProtobufCMessage *message =
+      message_unpack(&sandbox__lease__v1__exec_request__descriptor, packed, packed_length, NULL);
   check(message != NULL);
   protobuf_c_message_free_unpacked(message, NULL);
 }
@@ -149,10 +155,12 @@ static void set_up(void) {
   unknown_token = token_mint("acmf", "user-7", "top-secret", now + 200, NULL);
   digest_key_set(&key, "top-secret", 10);
   cursor_key_set(&cursor_key, "top-secret", 10);
-  cursor_text = cursor_seal(&cursor_key, &(struct cursor){.pool = "coding", .id = "lease-0123456789abcdef0123456789abcdef"}, NULL);
+  cursor_text = cursor_seal(&cursor_key,
+                            &(struct cursor){.pool = "coding", .id = "lease-0123456789abcdef0123456789abcdef"}, NULL);
   mac = EVP_MAC_fetch(NULL, "HMAC", NULL);
   mac_context = EVP_MAC_CTX_new(mac);
-  OSSL_PARAM parameters[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, (char *)"SHA256", 0), OSSL_PARAM_construct_end()};
+  OSSL_PARAM parameters[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, (char *)"SHA256", 0),
+                             OSSL_PARAM_construct_end()};
   check(EVP_MAC_init(mac_context, (const uint8_t *)"top-secret", 10, parameters) == 1);
   megabyte = memory_new(1048577);
   for (size_t i = 0; i < 1048576; i++)

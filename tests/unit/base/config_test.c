@@ -121,8 +121,12 @@ static void test_json_values(void **state) {
   struct error *err CLEANUP_ERROR = NULL;
   static const struct {
     const char *json, *value;
-  } cases[] = {{"{\"CT_A\":{ \"a\" : [\"x\", 1.50] }}", "{\"a\":[\"x\",1.50]}"}, {"{\"CT_A\":[]}", "[]"}, {"{\"CT_A\":12}", "12"},
-               {"{\"CT_A\":true}", "true"}, {"{\"CT_A\":\"\\u00e4\"}", "\xc3\xa4"}, {"{\"CT_A\":\"null\"}", "null"}};
+  } cases[] = {{"{\"CT_A\":{ \"a\" : [\"x\", 1.50] }}", "{\"a\":[\"x\",1.50]}"},
+               {"{\"CT_A\":[]}", "[]"},
+               {"{\"CT_A\":12}", "12"},
+               {"{\"CT_A\":true}", "true"},
+               {"{\"CT_A\":\"\\u00e4\"}", "\xc3\xa4"},
+               {"{\"CT_A\":\"null\"}", "null"}};
   for (size_t i = 0; i < COUNT_OF(cases); i++) {
     const char *value;
     CLEANUP_CONFIG struct config *config = load(cases[i].json);
@@ -138,8 +142,15 @@ static void test_files_of_values(void **state) {
     const char *bytes;
     size_t length;
     const char *value;
-  } cases[] = {{BYTES("secret"), "secret"}, {BYTES("secret\n"), "secret"}, {BYTES("secret\r\n"), "secret"}, {BYTES("secret\n\n"), "secret\n"},
-               {BYTES("secret \n"), "secret "}, {BYTES("secret\r"), "secret\r"}, {BYTES("\n"), NULL}, {BYTES("\r\n"), NULL}, {BYTES(""), NULL}};
+  } cases[] = {{BYTES("secret"), "secret"},
+               {BYTES("secret\n"), "secret"},
+               {BYTES("secret\r\n"), "secret"},
+               {BYTES("secret\n\n"), "secret\n"},
+               {BYTES("secret \n"), "secret "},
+               {BYTES("secret\r"), "secret\r"},
+               {BYTES("\n"), NULL},
+               {BYTES("\r\n"), NULL},
+               {BYTES(""), NULL}};
   char path[200];
   CLEANUP_CONFIG struct config *config = config_load(NULL, &err);
   path_of("value", path);
@@ -201,7 +212,8 @@ static void test_integers(void **state) {
   setenv("CT_A", "-5", 1);
   assert_int_equal(config_integer(config, "CT_A", 42, -5, 10, &value, &err), 0);
   assert_true(value == -5);
-  static const char *const bad[] = {"-6", "11", "1.0", "1e0", " 1", "1 ", "+1", "0x1", "x", "-", "--1", "99999999999999999999"};
+  static const char *const bad[] = {"-6", "11",  "1.0", "1e0", " 1",  "1 ",
+                                    "+1", "0x1", "x",   "-",   "--1", "99999999999999999999"};
   for (size_t i = 0; i < COUNT_OF(bad); i++) {
     setenv("CT_A", bad[i], 1);
     assert_int_equal(config_integer(config, "CT_A", 42, -5, 10, &value, &err), -1);

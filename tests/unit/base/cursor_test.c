@@ -60,8 +60,9 @@ static void test_round_trip(void **state) {
 static void test_vector(void **state) {
   (void)state;
   struct cursor found;
-  static const char text[] = "AAECAwQFBgcICQoLkJU1mmhBITOJp54vMT3cDkGOxHUxjSNTVMGWK3GOq3TkTmOAldb7QH4LyciKPx8-Np5z27cycxrEPGl8CV1J"
-                             "Grz0QyX_LB_mxBEUr9quKddWo5p92YZ73noHM5LSUrdAC7q73C34lFBS9TgaMCR48CufIjUXa_XU1hrPRQ";
+  static const char text[] =
+      "AAECAwQFBgcICQoLkJU1mmhBITOJp54vMT3cDkGOxHUxjSNTVMGWK3GOq3TkTmOAldb7QH4LyciKPx8-Np5z27cycxrEPGl8CV1J"
+      "Grz0QyX_LB_mxBEUr9quKddWo5p92YZ73noHM5LSUrdAC7q73C34lFBS9TgaMCR48CufIjUXa_XU1hrPRQ";
   assert_true(opens(&key, text, strlen(text), &found));
   assert_same(&found, &sample);
 }

@@ -65,8 +65,9 @@ static void test_base64_vectors(void **state) {
 
 static void test_readers_take_the_canonical_form_alone(void **state) {
   (void)state;
-  static const char *const bad_standard[] = {"Z", "Zg", "Zg=", "Zg===", "Zg==Zg==", "Zh==", "Zm9=", "Zm8=Zm8=", "=", "====",
-                                             "Zm9v ", " Zm9v", "Zm\n9v", "-__-", "Zg=g", "Z===", "\xc3\xa4Zg", "Zm9v===="};
+  static const char *const bad_standard[] = {
+      "Z",    "Zg",    "Zg=",   "Zg===",  "Zg==Zg==", "Zh==", "Zm9=", "Zm8=Zm8=",   "=",
+      "====", "Zm9v ", " Zm9v", "Zm\n9v", "-__-",     "Zg=g", "Z===", "\xc3\xa4Zg", "Zm9v===="};
   for (size_t i = 0; i < COUNT_OF(bad_standard); i++) {
     struct buffer out CLEANUP_BUFFER;
     buffer_init(&out, 1000);
@@ -75,7 +76,8 @@ static void test_readers_take_the_canonical_form_alone(void **state) {
     assert_int_equal(out.length, 4);
     assert_string_equal(buffer_text(&out), "kept");
   }
-  static const char *const bad_url[] = {"Z", "Zg==", "Zh", "Zm9", "Zm8=", "+//+", "Zm9vZ", "Zm 9", "Zm9v\n", "=", "Zg.Zg"};
+  static const char *const bad_url[] = {"Z",     "Zg==", "Zh",     "Zm9", "Zm8=", "+//+",
+                                        "Zm9vZ", "Zm 9", "Zm9v\n", "=",   "Zg.Zg"};
   for (size_t i = 0; i < COUNT_OF(bad_url); i++) {
     struct buffer out CLEANUP_BUFFER;
     buffer_init(&out, 1000);

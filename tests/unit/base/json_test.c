@@ -28,10 +28,10 @@ static const struct text_case texts[] = {
     {BYTES("\"a\\u0000b\\u0000\""), BYTES("a\0b\0")},
     {BYTES("\"\\u0001\""), BYTES("\x01")},
     {BYTES("\"\\u00010\\u00011\\u00000\\u00001\""), BYTES("\x01"
-                                                         "0\x01"
-                                                         "1\0"
-                                                         "0\0"
-                                                         "1")},
+                                                          "0\x01"
+                                                          "1\0"
+                                                          "0\0"
+                                                          "1")},
     {BYTES("\"\\u0001\\u0030\""), BYTES("\x01"
                                         "0")},
     {BYTES("\"#1\""), BYTES("#1")},
@@ -62,20 +62,82 @@ static void test_refused(void **state) {
     const char *text;
     size_t length;
   } cases[] = {
-      {BYTES("")}, {BYTES(" ")}, {BYTES("{")}, {BYTES("}")}, {BYTES("[")}, {BYTES("[1")}, {BYTES("[1,")}, {BYTES("[1,]")},
-      {BYTES("[,1]")}, {BYTES("[1 2]")}, {BYTES("[1}")}, {BYTES("{]")}, {BYTES("{\"a\"}")}, {BYTES("{\"a\":}")},
-      {BYTES("{\"a\":1,}")}, {BYTES("{a:1}")}, {BYTES("{1:1}")}, {BYTES("{\"a\" 1}")}, {BYTES("{,}")}, {BYTES("1 1")},
-      {BYTES("{} x")}, {BYTES("{}{}")}, {BYTES("nul")}, {BYTES("nulll")}, {BYTES("True")}, {BYTES("tru")}, {BYTES("fals")},
-      {BYTES("NaN")}, {BYTES("Infinity")}, {BYTES("-")}, {BYTES("+1")}, {BYTES("01")}, {BYTES("-01")}, {BYTES("1.")},
-      {BYTES(".5")}, {BYTES("1.e1")}, {BYTES("1e")}, {BYTES("1e+")}, {BYTES("1e-x")}, {BYTES("0x1")}, {BYTES("1_0")},
-      {BYTES("\"")}, {BYTES("\"a")}, {BYTES("\"\\\"")}, {BYTES("\"\\")}, {BYTES("\"\\x\"")}, {BYTES("\"\\u\"")},
-      {BYTES("\"\\u12\"")}, {BYTES("\"\\u123g\"")}, {BYTES("\"\\u123")}, {BYTES("\"\n\"")}, {BYTES("\"\t\"")},
-      {BYTES("\"\x1f\"")}, {BYTES("\"a\0b\"")}, {BYTES("'a'")}, {BYTES("\"\\ud800\"")}, {BYTES("\"\\udc00\"")},
-      {BYTES("\"\\ud800x\"")}, {BYTES("\"\\ud800\\n\"")}, {BYTES("\"\\ud800\\ud800\"")}, {BYTES("\"\\ud800\\u0041\"")},
-      {BYTES("\"\\udc00\\ud800\"")}, {BYTES("\"\\ud800")}, {BYTES("\"\\ud800\\udc0\"")}, {BYTES("\"\xff\"")},
-      {BYTES("\"\xc0\x80\"")}, {BYTES("\"\xed\xa0\x80\"")}, {BYTES("\"\xe2\x82\"")}, {BYTES("\xef\xbb\xbf{}")},
-      {BYTES("{}\0")}, {BYTES("\0{}")}, {BYTES("/**/1")}, {BYTES("1//")}, {BYTES("\v1")}, {BYTES("\xc2\xa0"
-                                                                                                 "1")},
+      {BYTES("")},
+      {BYTES(" ")},
+      {BYTES("{")},
+      {BYTES("}")},
+      {BYTES("[")},
+      {BYTES("[1")},
+      {BYTES("[1,")},
+      {BYTES("[1,]")},
+      {BYTES("[,1]")},
+      {BYTES("[1 2]")},
+      {BYTES("[1}")},
+      {BYTES("{]")},
+      {BYTES("{\"a\"}")},
+      {BYTES("{\"a\":}")},
+      {BYTES("{\"a\":1,}")},
+      {BYTES("{a:1}")},
+      {BYTES("{1:1}")},
+      {BYTES("{\"a\" 1}")},
+      {BYTES("{,}")},
+      {BYTES("1 1")},
+      {BYTES("{} x")},
+      {BYTES("{}{}")},
+      {BYTES("nul")},
+      {BYTES("nulll")},
+      {BYTES("True")},
+      {BYTES("tru")},
+      {BYTES("fals")},
+      {BYTES("NaN")},
+      {BYTES("Infinity")},
+      {BYTES("-")},
+      {BYTES("+1")},
+      {BYTES("01")},
+      {BYTES("-01")},
+      {BYTES("1.")},
+      {BYTES(".5")},
+      {BYTES("1.e1")},
+      {BYTES("1e")},
+      {BYTES("1e+")},
+      {BYTES("1e-x")},
+      {BYTES("0x1")},
+      {BYTES("1_0")},
+      {BYTES("\"")},
+      {BYTES("\"a")},
+      {BYTES("\"\\\"")},
+      {BYTES("\"\\")},
+      {BYTES("\"\\x\"")},
+      {BYTES("\"\\u\"")},
+      {BYTES("\"\\u12\"")},
+      {BYTES("\"\\u123g\"")},
+      {BYTES("\"\\u123")},
+      {BYTES("\"\n\"")},
+      {BYTES("\"\t\"")},
+      {BYTES("\"\x1f\"")},
+      {BYTES("\"a\0b\"")},
+      {BYTES("'a'")},
+      {BYTES("\"\\ud800\"")},
+      {BYTES("\"\\udc00\"")},
+      {BYTES("\"\\ud800x\"")},
+      {BYTES("\"\\ud800\\n\"")},
+      {BYTES("\"\\ud800\\ud800\"")},
+      {BYTES("\"\\ud800\\u0041\"")},
+      {BYTES("\"\\udc00\\ud800\"")},
+      {BYTES("\"\\ud800")},
+      {BYTES("\"\\ud800\\udc0\"")},
+      {BYTES("\"\xff\"")},
+      {BYTES("\"\xc0\x80\"")},
+      {BYTES("\"\xed\xa0\x80\"")},
+      {BYTES("\"\xe2\x82\"")},
+      {BYTES("\xef\xbb\xbf{}")},
+      {BYTES("{}\0")},
+      {BYTES("\0{}")},
+      {BYTES("/**/1")},
+      {BYTES("1//")},
+      {BYTES("\v1")},
+      {BYTES("\xc2\xa0"
+             "1")},
   };
   for (size_t i = 0; i < COUNT_OF(cases); i++) {
     struct error *err CLEANUP_ERROR = NULL;
@@ -100,8 +162,13 @@ static void test_integers(void **state) {
   static const struct {
     const char *json;
     int64_t value;
-  } good[] = {{"0", 0}, {"-0", 0}, {"7", 7}, {"-12", -12}, {"9007199254740992", INT64_C(9007199254740992)},
-              {"-9007199254740992", INT64_C(-9007199254740992)}, {"2000000000", 2000000000}};
+  } good[] = {{"0", 0},
+              {"-0", 0},
+              {"7", 7},
+              {"-12", -12},
+              {"9007199254740992", INT64_C(9007199254740992)},
+              {"-9007199254740992", INT64_C(-9007199254740992)},
+              {"2000000000", 2000000000}};
   for (size_t i = 0; i < COUNT_OF(good); i++) {
     struct json *json CLEANUP_JSON = parse(good[i].json, strlen(good[i].json), NULL);
     int64_t value = 99;
@@ -110,8 +177,21 @@ static void test_integers(void **state) {
     struct json_text text;
     assert_int_equal(json_as_text(json, &text), -1);
   }
-  static const char *const bad[] = {"1.0", "1e3", "1E0", "0.5", "-1.0", "9007199254740993", "-9007199254740993",
-                                    "99999999999999999999999999", "1e400", "\"1\"", "\"#1\"", "true", "null", "[1]", "{}"};
+  static const char *const bad[] = {"1.0",
+                                    "1e3",
+                                    "1E0",
+                                    "0.5",
+                                    "-1.0",
+                                    "9007199254740993",
+                                    "-9007199254740993",
+                                    "99999999999999999999999999",
+                                    "1e400",
+                                    "\"1\"",
+                                    "\"#1\"",
+                                    "true",
+                                    "null",
+                                    "[1]",
+                                    "{}"};
   for (size_t i = 0; i < COUNT_OF(bad); i++) {
     struct json *json CLEANUP_JSON = parse(bad[i], strlen(bad[i]), NULL);
     assert_non_null(json);
@@ -130,10 +210,11 @@ static void assert_wrong_type(struct error **err, const char *field) {
 static void test_fields(void **state) {
   (void)state;
   struct error *err CLEANUP_ERROR = NULL;
-  struct json *json CLEANUP_JSON = parse(
-      BYTES("{\"text\":\"x\",\"number\":5,\"yes\":true,\"no\":false,\"none\":null,\"object\":{\"a\":1},\"array\":[1],\"half\":0.5,"
-            "\"twice\":1,\"twice\":\"last\",\"gone\":1,\"gone\":null,\"te\\u0078t2\":\"escaped\",\"nul\\u0000\":1,\"\":\"empty\"}"),
-      &err);
+  struct json *json CLEANUP_JSON = parse(BYTES("{\"text\":\"x\",\"number\":5,\"yes\":true,\"no\":false,\"none\":null,"
+                                               "\"object\":{\"a\":1},\"array\":[1],\"half\":0.5,"
+                                               "\"twice\":1,\"twice\":\"last\",\"gone\":1,\"gone\":null,"
+                                               "\"te\\u0078t2\":\"escaped\",\"nul\\u0000\":1,\"\":\"empty\"}"),
+                                         &err);
   assert_true(json_is_object(json));
   assert_false(json_is_array(json));
   struct json_text text;
@@ -177,7 +258,8 @@ static void test_fields(void **state) {
 static void test_fields_of_another_type(void **state) {
   (void)state;
   struct error *err CLEANUP_ERROR = NULL;
-  struct json *json CLEANUP_JSON = parse(BYTES("{\"text\":\"x\",\"number\":5,\"yes\":true,\"array\":[1],\"half\":0.5}"), &err);
+  struct json *json CLEANUP_JSON =
+      parse(BYTES("{\"text\":\"x\",\"number\":5,\"yes\":true,\"array\":[1],\"half\":0.5}"), &err);
   struct json_text text;
   int64_t number;
   bool present, yes;
@@ -275,8 +357,10 @@ static void test_writing_back(void **state) {
   static const struct {
     const char *in, *out;
   } cases[] = {
-      {" { \"a\" : [ 1 , 1.50 , -0 , 1E5 , 123456789012345678901234567890 , null , true , false , { } , [ ] , \"\\u0000x\\u0001\" ] , \"\\u0062\":{\"c\":\"\"}} ",
-       "{\"a\":[1,1.50,-0,1E5,123456789012345678901234567890,null,true,false,{},[],\"\\u0000x\\u0001\"],\"b\":{\"c\":\"\"}}"},
+      {" { \"a\" : [ 1 , 1.50 , -0 , 1E5 , 123456789012345678901234567890 , null , true , false , { } , [ ] , "
+       "\"\\u0000x\\u0001\" ] , \"\\u0062\":{\"c\":\"\"}} ",
+       "{\"a\":[1,1.50,-0,1E5,123456789012345678901234567890,null,true,false,{},[],\"\\u0000x\\u0001\"],\"b\":{\"c\":"
+       "\"\"}}"},
       {"\"x\"", "\"x\""},
       {"0.1", "0.1"},
   };

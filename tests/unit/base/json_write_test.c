@@ -16,7 +16,8 @@ static const struct spelling spellings[] = {
     {BYTES("\b\f\n\r\t"), "\"\\b\\f\\n\\r\\t\""},
     {BYTES("\0\x01\x0b\x1f\x7f"), "\"\\u0000\\u0001\\u000b\\u001f\x7f\""},
     {BYTES("<>&'"), "\"<>&'\""},
-    {BYTES("\xe2\x80\xa7\xe2\x80\xa8\xe2\x80\xa9\xe2\x80\xaa\xe2\x82\xac"), "\"\xe2\x80\xa7\\u2028\\u2029\xe2\x80\xaa\xe2\x82\xac\""},
+    {BYTES("\xe2\x80\xa7\xe2\x80\xa8\xe2\x80\xa9\xe2\x80\xaa\xe2\x82\xac"),
+     "\"\xe2\x80\xa7\\u2028\\u2029\xe2\x80\xaa\xe2\x82\xac\""},
     {BYTES("\xf0\x9f\x98\x80\xc3\xa4\xef\xbf\xbf"), "\"\xf0\x9f\x98\x80\xc3\xa4\xef\xbf\xbf\""},
     {BYTES("a\xff\xe2\x80z\xe2"), "\"a\xef\xbf\xbd\xef\xbf\xbdz\xef\xbf\xbd\""},
 };
@@ -41,8 +42,8 @@ static void test_every_byte_at_every_place(void **state) {
     for (size_t place = 0; place < 24; place++) {
       char text[24], wanted[64];
       memset(text, place % 2 == 0 ? '~' : ' ', sizeof text);
-      int length = snprintf(wanted, sizeof wanted, "\"%.*s%.*s%.*s\"", (int)place, text, (int)alone.length - 2, alone.data + 1,
-                            (int)(23 - place), text);
+      int length = snprintf(wanted, sizeof wanted, "\"%.*s%.*s%.*s\"", (int)place, text, (int)alone.length - 2,
+                            alone.data + 1, (int)(23 - place), text);
       text[place] = (char)byte;
       struct buffer out CLEANUP_BUFFER;
       buffer_init(&out, 100);

@@ -56,7 +56,8 @@ static void test_finding(void **state) {
     struct buffer json CLEANUP_BUFFER;
     buffer_init(&json, 100000);
     for (int i = 0; i < size; i++)
-      buffer_append_format(&json, "%s\"consumer-%d\":[\"secret-%d\"%s]", i == 0 ? "{" : ",", i, i, i % 3 == 0 ? ",\"x\\u0000y\"" : "");
+      buffer_append_format(&json, "%s\"consumer-%d\":[\"secret-%d\"%s]", i == 0 ? "{" : ",", i, i,
+                           i % 3 == 0 ? ",\"x\\u0000y\"" : "");
     buffer_append_byte(&json, '}');
     struct error *err CLEANUP_ERROR = NULL;
     struct key_ring *ring = key_ring_parse(buffer_text(&json), json.length, &err);

@@ -51,12 +51,13 @@ static void test_line(void **state) {
   struct error *err CLEANUP_ERROR = NULL;
   error_set_detail(&err, REASON_POOL_EXHAUSTED, "no node");
   errno = 42;
-  log_write(LOG_INFO, "lease_acquired", LOG_TEXT("lease", id), LOG_NUMBER("count", 12U), LOG_REASON(err), LOG_DETAIL(err),
-            LOG_NUMBER("lowest", INT64_MIN));
+  log_write(LOG_INFO, "lease_acquired", LOG_TEXT("lease", id), LOG_NUMBER("count", 12U), LOG_REASON(err),
+            LOG_DETAIL(err), LOG_NUMBER("lowest", INT64_MIN));
   assert_int_equal(errno, 42);
   read_log(line, sizeof line);
-  assert_string_equal(behind_time(line), "\",\"level\":\"info\",\"event\":\"lease_acquired\",\"lease\":\"lease-1\",\"count\":12,"
-                                         "\"reason\":\"POOL_EXHAUSTED\",\"detail\":\"no node\",\"lowest\":-9223372036854775808}\n");
+  assert_string_equal(behind_time(line),
+                      "\",\"level\":\"info\",\"event\":\"lease_acquired\",\"lease\":\"lease-1\",\"count\":12,"
+                      "\"reason\":\"POOL_EXHAUSTED\",\"detail\":\"no node\",\"lowest\":-9223372036854775808}\n");
 }
 
 static void test_text_is_escaped_and_repaired(void **state) {
@@ -64,8 +65,10 @@ static void test_text_is_escaped_and_repaired(void **state) {
   char line[8192];
   log_write(LOG_ERROR, "odd", LOG_TEXT("text", "a\"b\\c\nd\x01\xff\xe2\x80"), LOG_TEXT("none", (const char *)NULL));
   read_log(line, sizeof line);
-  assert_string_equal(behind_time(line), "\",\"level\":\"error\",\"event\":\"odd\",\"text\":\"a\\\"b\\\\c\\nd\\u0001\xef\xbf\xbd\xef\xbf\xbd\","
-                                         "\"none\":\"\"}\n");
+  assert_string_equal(
+      behind_time(line),
+      "\",\"level\":\"error\",\"event\":\"odd\",\"text\":\"a\\\"b\\\\c\\nd\\u0001\xef\xbf\xbd\xef\xbf\xbd\","
+      "\"none\":\"\"}\n");
 }
 
 static void test_levels(void **state) {
@@ -111,8 +114,9 @@ static void test_many_fields(void **state) {
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1 - kept * 3] = '\0';
     char line[8192];
-    log_write(LOG_INFO, "many", LOG_TEXT("text", text), LOG_NUMBER("a", -1), LOG_TEXT("b", "yyyy"), LOG_NUMBER("c", INT64_MIN),
-              LOG_TEXT("d_long_name_that_finds_no_room_at_all_in_a_line", "z"), LOG_NUMBER("e", 100000));
+    log_write(LOG_INFO, "many", LOG_TEXT("text", text), LOG_NUMBER("a", -1), LOG_TEXT("b", "yyyy"),
+              LOG_NUMBER("c", INT64_MIN), LOG_TEXT("d_long_name_that_finds_no_room_at_all_in_a_line", "z"),
+              LOG_NUMBER("e", 100000));
     size_t length = read_log(line, sizeof line);
     assert_in_range(length, 3900, 4096);
     assert_int_equal(line[length - 1], '\n');

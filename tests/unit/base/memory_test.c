@@ -70,10 +70,8 @@ static void test_wipe(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_blocks),
-      cmocka_unit_test(test_overflow_is_refused),
-      cmocka_unit_test(test_resize),
-      cmocka_unit_test(test_nth_allocation_fails),
+      cmocka_unit_test(test_blocks), cmocka_unit_test(test_overflow_is_refused),
+      cmocka_unit_test(test_resize), cmocka_unit_test(test_nth_allocation_fails),
       cmocka_unit_test(test_wipe),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

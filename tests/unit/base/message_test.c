@@ -45,9 +45,10 @@ static const struct verdict verdicts[] = {
     {"ten-byte varint", BYTES("\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), NULL, NULL},
     {"padded varint", BYTES("\x08\x81\x80\x00"), NULL, NULL},
     {"padded length", BYTES("\x6a\x81\x80\x80\x80\x00z"), NULL, NULL},
-    {"unknown fields", BYTES("\xa0\x06\x01\xa1\x06"
-                             "12345678\xa2\x06\x01x\xa5\x06"
-                             "1234"),
+    {"unknown fields",
+     BYTES("\xa0\x06\x01\xa1\x06"
+           "12345678\xa2\x06\x01x\xa5\x06"
+           "1234"),
      NULL, NULL},
     {"highest number", BYTES("\xf8\xff\xff\xff\x0f\x01"), NULL, NULL},
     {"scalar twice", BYTES("\x08\x01\x08\x02"), NULL, NULL},
@@ -59,13 +60,15 @@ static const struct verdict verdicts[] = {
     {"packed where it need not be", BYTES("\xd2\x01\x02\x01\x02"), NULL, NULL},
     {"packed empty", BYTES("\xa2\x01\x00"), NULL, NULL},
     {"packed flags", BYTES("\xba\x01\x02\x00\x01"), NULL, NULL},
-    {"packed fixed", BYTES("\xaa\x01\x08"
-                           "12345678\xb2\x01\x08"
-                           "12345678"),
+    {"packed fixed",
+     BYTES("\xaa\x01\x08"
+           "12345678\xb2\x01\x08"
+           "12345678"),
      NULL, NULL},
     {"map", BYTES("\xda\x01\x06\x0a\x01k\x12\x01v\xda\x01\x00"), NULL, NULL},
-    {"nested", BYTES("\x7a\x05\x0a\x03"
-                     "abc"),
+    {"nested",
+     BYTES("\x7a\x05\x0a\x03"
+           "abc"),
      NULL, NULL},
 
     {"key cut short", BYTES("\x88"), NULL, MALFORMED},
@@ -76,12 +79,15 @@ static const struct verdict verdicts[] = {
     {"varint missing", BYTES("\x08"), "int32_value", "'int32_value' is malformed"},
     {"varint of eleven bytes", BYTES("\x08\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x00"), "int32_value",
      "'int32_value' is malformed"},
-    {"varint over 64 bits", BYTES("\x08\x80\x80\x80\x80\x80\x80\x80\x80\x80\x02"), "int32_value", "'int32_value' is malformed"},
-    {"fixed32 cut short", BYTES("\x3d"
-                                "123"),
+    {"varint over 64 bits", BYTES("\x08\x80\x80\x80\x80\x80\x80\x80\x80\x80\x02"), "int32_value",
+     "'int32_value' is malformed"},
+    {"fixed32 cut short",
+     BYTES("\x3d"
+           "123"),
      "fixed32_value", "'fixed32_value' is malformed"},
-    {"fixed64 cut short", BYTES("\x41"
-                                "1234567"),
+    {"fixed64 cut short",
+     BYTES("\x41"
+           "1234567"),
      "fixed64_value", "'fixed64_value' is malformed"},
     {"text cut short", BYTES("\x6a\x03xy"), "text", "'text' is malformed"},
     {"length of 2^32 - 1", BYTES("\x6a\xff\xff\xff\xff\x0fx"), "text", "'text' is malformed"},
@@ -97,15 +103,18 @@ static const struct verdict verdicts[] = {
     {"number as text", BYTES("\x0a\x01x"), "int32_value", "'int32_value' has the wrong type"},
     {"text as number", BYTES("\x68\x01"), "text", "'text' has the wrong type"},
     {"bool as text", BYTES("\x5a\x01x"), "bool_value", "'bool_value' has the wrong type"},
-    {"bool as fixed32", BYTES("\x5d"
-                              "1234"),
+    {"bool as fixed32",
+     BYTES("\x5d"
+           "1234"),
      "bool_value", "'bool_value' has the wrong type"},
-    {"double as fixed32", BYTES("\x55"
-                                "1234"),
+    {"double as fixed32",
+     BYTES("\x55"
+           "1234"),
      "double_value", "'double_value' has the wrong type"},
     {"message as number", BYTES("\x78\x01"), "inner", "'inner' has the wrong type"},
-    {"repeated as fixed32", BYTES("\xa5\x01"
-                                  "1234"),
+    {"repeated as fixed32",
+     BYTES("\xa5\x01"
+           "1234"),
      "numbers", "'numbers' has the wrong type"},
     {"repeated texts as number", BYTES("\xc0\x01\x01"), "texts", "'texts' has the wrong type"},
     {"text not UTF-8", BYTES("\x6a\x01\xff"), "text", "'text' must be valid UTF-8 without U+0000"},
@@ -114,7 +123,8 @@ static const struct verdict verdicts[] = {
     {"repeated text", BYTES("\xc2\x01\x01\xff"), "texts", "'texts' must be valid UTF-8 without U+0000"},
     {"choice text", BYTES("\xf2\x01\x01\xff"), "choice_text", "'choice_text' must be valid UTF-8 without U+0000"},
     {"map key", BYTES("\xda\x01\x03\x0a\x01\0"), "labels.key", "'labels.key' must be valid UTF-8 without U+0000"},
-    {"map value", BYTES("\xda\x01\x03\x12\x01\xff"), "labels.value", "'labels.value' must be valid UTF-8 without U+0000"},
+    {"map value", BYTES("\xda\x01\x03\x12\x01\xff"), "labels.value",
+     "'labels.value' must be valid UTF-8 without U+0000"},
     {"nested text", BYTES("\xe2\x01\x05\x12\x03\x0a\x01\xff"), "table.value.name",
      "'table.value.name' must be valid UTF-8 without U+0000"},
     {"nested cut short", BYTES("\x7a\x02\x0a\x01"), "inner.name", "'inner.name' is malformed"},
@@ -123,12 +133,15 @@ static const struct verdict verdicts[] = {
     {"choice message twice", BYTES("\xfa\x01\x00\xfa\x01\x00"), "choice_inner", "'choice_inner' stands twice"},
     {"map value twice", BYTES("\xe2\x01\x04\x12\x00\x12\x00"), "table.value", "'table.value' stands twice"},
     {"packed cut short", BYTES("\xa2\x01\x01\x80"), "numbers", "'numbers' is malformed"},
-    {"packed of eleven bytes", BYTES("\xa2\x01\x0b\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x00"), "numbers", "'numbers' is malformed"},
-    {"packed fixed, not whole", BYTES("\xaa\x01\x05"
-                                      "12345"),
+    {"packed of eleven bytes", BYTES("\xa2\x01\x0b\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x00"), "numbers",
+     "'numbers' is malformed"},
+    {"packed fixed, not whole",
+     BYTES("\xaa\x01\x05"
+           "12345"),
      "fixed_numbers", "'fixed_numbers' is malformed"},
-    {"packed fixed64, not whole", BYTES("\xb2\x01\x04"
-                                        "1234"),
+    {"packed fixed64, not whole",
+     BYTES("\xb2\x01\x04"
+           "1234"),
      "long_numbers", "'long_numbers' is malformed"},
     {"packed flag of 2", BYTES("\xba\x01\x01\x02"), "flags", "'flags' is malformed"},
     {"packed flag of two bytes", BYTES("\xba\x01\x02\x81\x00"), "flags", "'flags' is malformed"},
@@ -274,12 +287,8 @@ static void test_what_passes_unpacks(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_verdicts),
-      cmocka_unit_test(test_depth),
-      cmocka_unit_test(test_number_of_fields),
-      cmocka_unit_test(test_too_large),
-      cmocka_unit_test(test_round_trip),
-      cmocka_unit_test(test_what_passes_unpacks),
+      cmocka_unit_test(test_verdicts),  cmocka_unit_test(test_depth),      cmocka_unit_test(test_number_of_fields),
+      cmocka_unit_test(test_too_large), cmocka_unit_test(test_round_trip), cmocka_unit_test(test_what_passes_unpacks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,7 +63,8 @@ static void test_validity_and_repair(void **state) {
   }
 }
 
-/* The one code point whose encoding is three or four given bytes, or -1; written straight from the table of RFC 3629. */
+/* The one code point whose encoding is three or four given bytes, or -1; written straight from the table of RFC 3629.
+ */
 static bool reference_valid(const uint8_t *b, size_t length) {
   if (length == 1)
     return b[0] <= 0x7F;
@@ -91,8 +92,8 @@ static void test_every_sequence_of_up_to_three_bytes(void **state) {
 static void test_every_code_point(void **state) {
   (void)state;
   for (uint32_t point = 0x10000; point <= 0x11FFFF; point++) {
-    uint8_t b[4] = {(uint8_t)(0xF0 | point >> 18), (uint8_t)(0x80 | (point >> 12 & 63)), (uint8_t)(0x80 | (point >> 6 & 63)),
-                    (uint8_t)(0x80 | (point & 63))};
+    uint8_t b[4] = {(uint8_t)(0xF0 | point >> 18), (uint8_t)(0x80 | (point >> 12 & 63)),
+                    (uint8_t)(0x80 | (point >> 6 & 63)), (uint8_t)(0x80 | (point & 63))};
     if (text_valid(b, 4) != (point <= 0x10FFFF))
       fail_msg("%06x", point);
   }
@@ -119,10 +120,11 @@ static void test_blank(void **state) {
   (void)state;
   assert_true(text_blank("", 0));
   assert_true(text_blank(BYTES(" \t\n\v\f\r")));
-  assert_true(text_blank(BYTES("\xc2\x85\xc2\xa0\xe1\x9a\x80\xe2\x80\x80\xe2\x80\x8a\xe2\x80\xa8\xe2\x80\xa9\xe2\x80\xaf\xe2\x81\x9f\xe3\x80\x80")));
+  assert_true(text_blank(BYTES("\xc2\x85\xc2\xa0\xe1\x9a\x80\xe2\x80\x80\xe2\x80\x8a\xe2\x80\xa8\xe2\x80\xa9\xe2\x80"
+                               "\xaf\xe2\x81\x9f\xe3\x80\x80")));
   assert_false(text_blank(BYTES(" x ")));
-  assert_false(text_blank(BYTES("\xe2\x80\x8b")));     /* U+200B is no White_Space */
-  assert_false(text_blank(BYTES("\xef\xbb\xbf")));     /* nor is U+FEFF */
+  assert_false(text_blank(BYTES("\xe2\x80\x8b"))); /* U+200B is no White_Space */
+  assert_false(text_blank(BYTES("\xef\xbb\xbf"))); /* nor is U+FEFF */
   assert_false(text_blank(BYTES("\0")));
   assert_false(text_blank(BYTES("\x1c")));
   assert_false(text_blank(BYTES(" \xff")));
@@ -130,12 +132,9 @@ static void test_blank(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_validity_and_repair),
-      cmocka_unit_test(test_every_sequence_of_up_to_three_bytes),
-      cmocka_unit_test(test_every_code_point),
-      cmocka_unit_test(test_repair_leaves_a_full_buffer_unchanged),
-      cmocka_unit_test(test_characters),
-      cmocka_unit_test(test_blank),
+      cmocka_unit_test(test_validity_and_repair), cmocka_unit_test(test_every_sequence_of_up_to_three_bytes),
+      cmocka_unit_test(test_every_code_point),    cmocka_unit_test(test_repair_leaves_a_full_buffer_unchanged),
+      cmocka_unit_test(test_characters),          cmocka_unit_test(test_blank),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -115,8 +115,9 @@ static void test_every_damage_is_refused(void **state) {
 static void test_shapes(void **state) {
   (void)state;
   struct identity identity;
-  static const char *const bad[] = {"", "v1", "v1.", "v1..", "v1...", ".", "..", "v2.e30.AAAA", "v1.e30", "v1.e30.", "V1.e30.e30",
-                                    "v1.e30.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"};
+  static const char *const bad[] = {
+      "",   "v1",          "v1.",    "v1..",    "v1...",      ".",
+      "..", "v2.e30.AAAA", "v1.e30", "v1.e30.", "V1.e30.e30", "v1.e30.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"};
   for (size_t i = 0; i < COUNT_OF(bad); i++)
     assert_false(accepted(bad[i], strlen(bad[i]), NOW, &identity));
   static char huge[LIMIT_TOKEN_BYTES + 2];
@@ -133,7 +134,8 @@ static void test_shapes(void **state) {
 static void test_claims(void **state) {
   (void)state;
   assert_true(accepted_claims(BYTES(CLAIMS("\"acme\"", "\"s\"", "2000000000"))));
-  assert_true(accepted_claims(BYTES(" {\"exp\" : 2000000000, \"more\":[{}], \"subjectId\":\"s\", \"consumerId\":\"\\u0061cme\"} ")));
+  assert_true(accepted_claims(
+      BYTES(" {\"exp\" : 2000000000, \"more\":[{}], \"subjectId\":\"s\", \"consumerId\":\"\\u0061cme\"} ")));
   assert_true(accepted_claims(BYTES("{\"exp\":1,\"consumerId\":\"acme\",\"subjectId\":\"s\",\"exp\":2000000000}")));
   static const struct {
     const char *claims;
@@ -193,9 +195,11 @@ static void test_rotation(void **state) {
   static const struct {
     const char *consumer, *secret;
     bool good;
-  } cases[] = {{"beta", "new", true},         {"beta", "old", true},   {"beta", "older", false}, {"beta", "top-secret", false},
-               {"acme", "new", false},        {"acme", "", false},     {"\xe2\x82\xac", "euro", true},
-               {"unknown", "top-secret", false}, {"acme ", "top-secret", false}, {"ACME", "top-secret", false}};
+  } cases[] = {{"beta", "new", true},          {"beta", "old", true},
+               {"beta", "older", false},       {"beta", "top-secret", false},
+               {"acme", "new", false},         {"acme", "", false},
+               {"\xe2\x82\xac", "euro", true}, {"unknown", "top-secret", false},
+               {"acme ", "top-secret", false}, {"ACME", "top-secret", false}};
   for (size_t i = 0; i < COUNT_OF(cases); i++) {
     char claims[200];
     int length = snprintf(claims, sizeof claims, CLAIMS("\"%s\"", "\"s\"", "2000000000"), cases[i].consumer);
@@ -220,9 +224,9 @@ static void test_bearer(void **state) {
   static const struct {
     const char *before, *after;
     bool good;
-  } cases[] = {{"Bearer ", "", true},   {"bearer ", "", false}, {"BEARER ", "", false}, {"Bearer  ", "", false}, {"Bearer\t", "", false},
-               {" Bearer ", "", false}, {"Bearer", "", false},  {"", "", false},        {"Bearer ", " ", false}, {"Basic ", "", false},
-               {"Bearer ", ",", false}};
+  } cases[] = {{"Bearer ", "", true},   {"bearer ", "", false},  {"BEARER ", "", false}, {"Bearer  ", "", false},
+               {"Bearer\t", "", false}, {" Bearer ", "", false}, {"Bearer", "", false},  {"", "", false},
+               {"Bearer ", " ", false}, {"Basic ", "", false},   {"Bearer ", ",", false}};
   for (size_t i = 0; i < COUNT_OF(cases); i++) {
     char value[300];
     int length = snprintf(value, sizeof value, "%s%s%s", cases[i].before, vector, cases[i].after);
@@ -240,12 +244,13 @@ static void test_mint_refuses(void **state) {
   subject[201] = '\0';
   static const struct {
     const char *consumer, *subject, *secret, *field;
-  } cases[] = {{"", "s", "x", "consumer_id"},     {" ", "s", "x", "consumer_id"}, {"\xff", "s", "x", "consumer_id"},
-               {"c", "", "x", "subject_id"},      {"c", NULL, "x", "subject_id"}, {"c", "\xed\xa0\x80", "x", "subject_id"},
+  } cases[] = {{"", "s", "x", "consumer_id"}, {" ", "s", "x", "consumer_id"}, {"\xff", "s", "x", "consumer_id"},
+               {"c", "", "x", "subject_id"},  {"c", NULL, "x", "subject_id"}, {"c", "\xed\xa0\x80", "x", "subject_id"},
                {"c", "s", "", "secret"}};
   for (size_t i = 0; i < COUNT_OF(cases); i++) {
     struct error *err CLEANUP_ERROR = NULL;
-    assert_null(token_mint(cases[i].consumer, cases[i].subject != NULL ? cases[i].subject : subject, cases[i].secret, EXPIRES, &err));
+    assert_null(token_mint(cases[i].consumer, cases[i].subject != NULL ? cases[i].subject : subject, cases[i].secret,
+                           EXPIRES, &err));
     assert_int_equal(error_reason(err), REASON_INVALID_REQUEST);
     assert_string_equal(error_field(err), cases[i].field);
   }
@@ -253,15 +258,9 @@ static void test_mint_refuses(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_vector),
-      cmocka_unit_test(test_lifetime),
-      cmocka_unit_test(test_every_damage_is_refused),
-      cmocka_unit_test(test_shapes),
-      cmocka_unit_test(test_claims),
-      cmocka_unit_test(test_length_of_identities),
-      cmocka_unit_test(test_rotation),
-      cmocka_unit_test(test_bearer),
-      cmocka_unit_test(test_mint_refuses),
+      cmocka_unit_test(test_vector),   cmocka_unit_test(test_lifetime), cmocka_unit_test(test_every_damage_is_refused),
+      cmocka_unit_test(test_shapes),   cmocka_unit_test(test_claims),   cmocka_unit_test(test_length_of_identities),
+      cmocka_unit_test(test_rotation), cmocka_unit_test(test_bearer),   cmocka_unit_test(test_mint_refuses),
   };
   return cmocka_run_group_tests(tests, make_ring, drop_ring);
 }

@@ -1,7 +1,7 @@
 /*
  * Every allocation of every function of base/ fails once, alone and with all after it. Each time the function must say
- * so (or do without), leak nothing, and work again afterwards. AddressSanitizer sees the leaks too; without it the heap's
- * own count does.
+ * so (or do without), leak nothing, and work again afterwards. AddressSanitizer sees the leaks too; without it the
+ * heap's own count does.
  */
 #include "base/buffer.h"
 #include "base/config.h"
@@ -94,8 +94,9 @@ static int encodings(struct error **err) {
     return error_set_memory(err);
   assert_int_equal(back.length, length);
   buffer_free(&out);
-  if (text_repair(&out, "a\xff"
-                        "b\xe2\x82",
+  if (text_repair(&out,
+                  "a\xff"
+                  "b\xe2\x82",
                   5) != 0 ||
       json_write_string(&out, document, length) != 0)
     return error_set_memory(err);
@@ -162,7 +163,9 @@ static int mint_token(struct error **err) {
 
 static int labels(struct error **err) {
   char label[LABEL_SIZE];
-  return label_make(&metadata_key, (const char *const[]){"scope", "acme", "subject"}, 3, label) == 0 ? 0 : error_set_memory(err);
+  return label_make(&metadata_key, (const char *const[]){"scope", "acme", "subject"}, 3, label) == 0
+             ? 0
+             : error_set_memory(err);
 }
 
 static int cursors(struct error **err) {
@@ -184,8 +187,10 @@ static int configure(struct error **err) {
   bool yes;
   int index;
   if (config == NULL || config_text(config, "TT_TEXT", NULL, &text, err) != 0 ||
-      config_optional(config, "TT_OBJECT", &text, err) != 0 || config_integer(config, "TT_NUMBER", 1, 0, 9, &number, err) != 0 ||
-      config_boolean(config, "TT_YES", false, &yes, err) != 0 || config_duration(config, "TT_TIME", 1, 1, INT64_MAX, &number, err) != 0 ||
+      config_optional(config, "TT_OBJECT", &text, err) != 0 ||
+      config_integer(config, "TT_NUMBER", 1, 0, 9, &number, err) != 0 ||
+      config_boolean(config, "TT_YES", false, &yes, err) != 0 ||
+      config_duration(config, "TT_TIME", 1, 1, INT64_MAX, &number, err) != 0 ||
       config_choice(config, "TT_TEXT", NULL, (const char *const[]){"x", "y", NULL}, &index, err) != 0 ||
       config_text(config, "TT_SECRET", NULL, &text, err) != 0)
     return -1;
@@ -239,12 +244,24 @@ static const struct {
   scenario *run;
   size_t least; /* allocations that there are at least: a scenario that makes none tests nothing */
 } scenarios[] = {
-    {"buffers", buffers, 5},         {"blocks", blocks, 4},           {"errors", errors, 12},
-    {"encodings", encodings, 4},     {"parse_json", parse_json, 20},  {"refuse_json", refuse_json, 2},
-    {"key_rings", key_rings, 8},     {"bad_key_rings", bad_key_rings, 5}, {"verify_token", verify_token, 5},
-    {"refuse_token", refuse_token, 5}, {"mint_token", mint_token, 2}, {"labels", labels, 1},
-    {"cursors", cursors, 1},         {"configure", configure, 15},    {"misconfigure", misconfigure, 5},
-    {"unpack", unpack, 20},          {"refuse_message", refuse_message, 3}, {"log_line", log_line, 0},
+    {"buffers", buffers, 5},
+    {"blocks", blocks, 4},
+    {"errors", errors, 12},
+    {"encodings", encodings, 4},
+    {"parse_json", parse_json, 20},
+    {"refuse_json", refuse_json, 2},
+    {"key_rings", key_rings, 8},
+    {"bad_key_rings", bad_key_rings, 5},
+    {"verify_token", verify_token, 5},
+    {"refuse_token", refuse_token, 5},
+    {"mint_token", mint_token, 2},
+    {"labels", labels, 1},
+    {"cursors", cursors, 1},
+    {"configure", configure, 15},
+    {"misconfigure", misconfigure, 5},
+    {"unpack", unpack, 20},
+    {"refuse_message", refuse_message, 3},
+    {"log_line", log_line, 0},
 };
 
 /* Bytes in use on the heap; 0 where a sanitizer has its own. */
@@ -301,7 +318,8 @@ static void pack_sample(void) {
   Sample__Sample__TableEntry entry = SAMPLE__SAMPLE__TABLE_ENTRY__INIT;
   Sample__Sample__TableEntry *table[] = {&entry};
   Sample__Sample message = SAMPLE__SAMPLE__INIT;
-  ProtobufCMessageUnknownField unknown = {.tag = 99, .wire_type = PROTOBUF_C_WIRE_TYPE_VARINT, .len = 1, .data = (uint8_t *)"\x05"};
+  ProtobufCMessageUnknownField unknown = {
+      .tag = 99, .wire_type = PROTOBUF_C_WIRE_TYPE_VARINT, .len = 1, .data = (uint8_t *)"\x05"};
   inner.name = (char *)"name";
   inner.inner_choice_case = SAMPLE__INNER__INNER_CHOICE_WORD;
   inner.word = (char *)"word";
@@ -333,7 +351,8 @@ static int set_up(void **state) {
   token = token_mint("acme", "subject", "top-secret", 1000, NULL);
   cursor_text = cursor_seal(&cursor_key, &(struct cursor){.limit = 1}, NULL);
   pack_sample();
-  static const char config[] = "{\"TT_TEXT\":\"x\",\"TT_OBJECT\":{\"a\":[1]},\"TT_NUMBER\":5,\"TT_YES\":true,\"TT_TIME\":\"5s\"}";
+  static const char config[] =
+      "{\"TT_TEXT\":\"x\",\"TT_OBJECT\":{\"a\":[1]},\"TT_NUMBER\":5,\"TT_YES\":true,\"TT_TIME\":\"5s\"}";
   int file = mkstemp(config_path);
   static char secret_path[sizeof config_path + 8];
   snprintf(secret_path, sizeof secret_path, "%s.secret", config_path);
