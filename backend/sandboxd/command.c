@@ -159,8 +159,12 @@ static void command_pump(struct command *command) {
       command_fail(command);
       return;
     }
-    if (result == STREAM_EXCEEDED)
-      command_kill(command, SANDBOX__AGENT__V1__RUN_ENDED_BY__RUN_ENDED_BY_OUTPUT_LIMIT);
+    if (result != STREAM_EXCEEDED)
+      continue;
+    /* Also of a command that had ended before its last output was read. */
+    if (!command->cause)
+      command->cause = SANDBOX__AGENT__V1__RUN_ENDED_BY__RUN_ENDED_BY_OUTPUT_LIMIT;
+    command_kill(command, SANDBOX__AGENT__V1__RUN_ENDED_BY__RUN_ENDED_BY_OUTPUT_LIMIT);
   }
 }
 

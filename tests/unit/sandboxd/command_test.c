@@ -179,6 +179,19 @@ static void stops_at_the_output_limit(void **state) {
   run_free(&run);
 }
 
+/* The command is over before its last output is read: that changes nothing. */
+static void stops_at_the_output_limit_after_its_end(void **state) {
+  (void)state;
+  for (int i = 0; i < 20; i++) {
+    struct run run;
+    run_start(&run, &client, "head -c 1000002 /dev/zero", &(struct run_options){.limit = 1000001});
+    run_wait(&run);
+    assert_int_equal(run.ended_by, ENDED(OUTPUT_LIMIT));
+    assert_int_equal(run.totals[0], 1000001);
+    run_free(&run);
+  }
+}
+
 static void is_lost_with_its_supervisor(void **state) {
   struct run run;
   (void)state;
@@ -498,6 +511,7 @@ int main(int count, char **arguments) {
       TEST(a_reset_kills_within_milliseconds),
       TEST(a_command_ends_with_its_main_process),
       TEST(stops_at_the_output_limit),
+      TEST(stops_at_the_output_limit_after_its_end),
       TEST(is_lost_with_its_supervisor),
       TEST(delivers_every_byte_of_a_large_output),
       TEST(a_reader_that_stops_stops_the_command),
