@@ -9,11 +9,14 @@
 #include "base/log.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define AGENT_ORPHAN_DEFAULT (60 * CLOCK_SECOND)
 #define AGENT_REATTACH_DEFAULT (30 * CLOCK_SECOND)
+#define AGENT_TIDY_BYTES (1 << 20)
+#define AGENT_TIDY_AFTER (CLOCK_SECOND / 2)
 #define AGENT_TIME_MAX UINT64_C(31536000000) /* milliseconds: a year; longer is taken as so long */
 
 static int64_t agent_nanoseconds(uint64_t milliseconds, int64_t otherwise) {
@@ -45,6 +48,19 @@ int agent_configure(struct agent *agent, const Sandbox__Agent__V1__ConfigureRequ
   }
   crew_prepare(&agent->crew);
   return 0;
+}
+
+/* What a large transfer needed is not kept: the sandbox has better uses for memory. */
+static void agent_tidy(void *context) {
+  struct agent *agent = context;
+  agent->moved = 0;
+  malloc_trim(0);
+}
+
+void agent_count(struct agent *agent, size_t bytes) {
+  agent->moved += bytes;
+  if (agent->moved >= AGENT_TIDY_BYTES && !agent->tidy.armed)
+    loop_timer_set(&agent->loop, &agent->tidy, clock_boot() + AGENT_TIDY_AFTER);
 }
 
 /* --- connections --- */
@@ -106,6 +122,7 @@ int agent_init(struct agent *agent, const struct agent_options *options, struct 
   agent->loop.settle = agent_settle;
   agent->loop.settle_context = agent;
   agent->life = (struct loop_timer){.fired = agent_life_over, .context = agent};
+  agent->tidy = (struct loop_timer){.fired = agent_tidy, .context = agent};
   agent->listener = (struct loop_watch){.descriptor = options->listener, .ready = agent_listener_ready, .context = agent};
   agent->commands = (struct command_table){.loop = &agent->loop, .crew = &agent->crew, .reattach = AGENT_REATTACH_DEFAULT};
   agent->commands.null = open("/dev/null", O_RDONLY | O_CLOEXEC);

@@ -34,6 +34,8 @@ struct agent {
   bool bound;              /* a deadline was given */
   struct loop_timer life;  /* the deadline, or while unbound and alone the end of patience */
   int64_t orphan;          /* nanoseconds */
+  size_t moved;            /* bytes on all connections since memory was last given back */
+  struct loop_timer tidy;
 };
 
 struct agent_options {
@@ -54,5 +56,7 @@ int agent_run(struct agent *agent, struct error **err);
 /* From a connection. */
 int agent_configure(struct agent *agent, const Sandbox__Agent__V1__ConfigureRequest *request, struct error **err);
 void agent_connection_closed(struct agent *agent);
+/* So many bytes came or went. */
+void agent_count(struct agent *agent, size_t bytes);
 
 #endif

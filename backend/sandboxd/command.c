@@ -18,6 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define COMMAND_SILENCE (10 * CLOCK_MILLISECOND) /* before RunStarted is sent alone */
+
 struct command {
   struct command_table *table;
   struct command *previous, *next;
@@ -36,6 +38,8 @@ struct command {
   int status;
   uint64_t memory_kills;                /* of the group when it began */
   size_t remembered_bytes;
+  bool unannounced;                     /* RunStarted is still to be sent */
+  struct loop_timer announce;
   struct loop_timer timeout;
   struct loop_timer patience;           /* for an attach, or for being remembered */
 };
@@ -53,6 +57,7 @@ static struct command *command_find(const struct command_table *table, const Pro
 
 static void command_free(struct command *command) {
   struct command_table *table = command->table;
+  loop_timer_stop(table->loop, &command->announce);
   loop_timer_stop(table->loop, &command->timeout);
   loop_timer_stop(table->loop, &command->patience);
   stream_free(&command->streams[0]);
@@ -79,6 +84,20 @@ static void command_link(struct command_table *table, struct command *command) {
 void command_table_free(struct command_table *table) {
   while (table->all)
     command_free(table->all);
+}
+
+/* --- beginning --- */
+
+/* Before anything else on a call. */
+static int command_tell_started(struct command *command) {
+  Sandbox__Agent__V1__RunStarted started = SANDBOX__AGENT__V1__RUN_STARTED__INIT;
+  Sandbox__Agent__V1__RunResponse response = SANDBOX__AGENT__V1__RUN_RESPONSE__INIT;
+  started.stdin_offset = command->input.taken;
+  response.response_case = SANDBOX__AGENT__V1__RUN_RESPONSE__RESPONSE_STARTED;
+  response.started = &started;
+  loop_timer_stop(command->table->loop, &command->announce);
+  command->unannounced = false;
+  return reply_message(command->attached.call, &response.base);
 }
 
 /* --- ending --- */
@@ -180,6 +199,8 @@ static void command_release(struct command *command) {
 static void command_advance(struct command *command) {
   if (command->told)
     return;
+  if (command->unannounced && command_tell_started(command))
+    command_fail(command);
   if (!command->cancelled)
     command_pump(command);
   if (!command->ended)
@@ -269,6 +290,8 @@ static int command_pipes_open(struct command_pipes *pipes, bool input, struct er
   return error_set_errno(err, number, "pipe");
 }
 
+static void command_silent_too_long(void *context) { command_advance(context); }
+
 static void command_init(struct command *command, const Sandbox__Agent__V1__RunStart *start, const int kept[static 3]) {
   struct loop *loop = command->table->loop;
   memcpy(command->id, start->id.data, COMMAND_ID_BYTES);
@@ -276,27 +299,30 @@ static void command_init(struct command *command, const Sandbox__Agent__V1__RunS
   for (uint32_t i = 0; i < 2; i++)
     stream_init(&command->streams[i], loop, i + 1, kept[i + 1], start->output_limit_bytes, command_output_ready, command);
   command->memory_kills = memory_events_kills(&command->table->memory_events);
+  command->announce = (struct loop_timer){.fired = command_silent_too_long, .context = command};
   command->timeout = (struct loop_timer){.fired = command_timed_out, .context = command};
   if (start->timeout_milliseconds && start->timeout_milliseconds < INT64_MAX / CLOCK_MILLISECOND / 2)
     loop_timer_set(loop, &command->timeout, clock_boot() + (int64_t)start->timeout_milliseconds * CLOCK_MILLISECOND);
 }
 
-static int command_tell_started(struct command *command) {
-  Sandbox__Agent__V1__RunStarted started = SANDBOX__AGENT__V1__RUN_STARTED__INIT;
-  Sandbox__Agent__V1__RunResponse response = SANDBOX__AGENT__V1__RUN_RESPONSE__INIT;
-  started.stdin_offset = command->input.taken;
-  response.response_case = SANDBOX__AGENT__V1__RUN_RESPONSE__RESPONSE_STARTED;
-  response.started = &started;
-  return reply_message(command->attached.call, &response.base);
-}
-
 /* The call has the command from here on: RunStarted, then output and end as far as they are there. */
 static void command_attached(struct command *command, const struct command_call *call) {
   command->attached = *call;
-  if (command_tell_started(command))
+  command->unannounced = true;
+  command_advance(command);
+}
+
+/* Has just been started. A command that is over in a moment needs no message, and no wake-up of the control plane, to say that it has begun:
+ * RunStarted goes out with what comes first, or after a while. */
+static void command_begin(struct command *command, const struct command_call *call, bool input) {
+  command->attached = *call;
+  command->unannounced = true;
+  if (stream_watch(&command->streams[0]) || stream_watch(&command->streams[1]))
     command_fail(command);
-  else
+  else if (input)
     command_advance(command);
+  else
+    loop_timer_set(command->table->loop, &command->announce, clock_boot() + COMMAND_SILENCE);
 }
 
 static void command_patience_over(void *context);
@@ -345,7 +371,7 @@ struct command *command_start(struct command_table *table, const Sandbox__Agent_
   }
   struct command *command = command_run(table, start, &script, err);
   if (command)
-    command_attached(command, call);
+    command_begin(command, call, start->stdin);
   return command;
 }
 
@@ -410,6 +436,8 @@ static void command_patience_over(void *context) {
 void command_lost(struct command *command) {
   struct command_table *table = command->table;
   command->attached = (struct command_call){0};
+  command->unannounced = false;
+  loop_timer_stop(table->loop, &command->announce);
   command->input_owed = 0;
   command->told = false;
   loop_timer_set(table->loop, &command->patience, clock_boot() + table->reattach);
@@ -418,6 +446,7 @@ void command_lost(struct command *command) {
 
 void command_cancel(struct command *command) {
   command->attached = (struct command_call){0};
+  command->unannounced = false;
   command->cancelled = true;
   loop_timer_stop(command->table->loop, &command->patience);
   command_kill(command, SANDBOX__AGENT__V1__RUN_ENDED_BY__RUN_ENDED_BY_LOST);

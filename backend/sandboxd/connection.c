@@ -13,7 +13,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#define CONNECTION_READ (256 * 1024)
+#define CONNECTION_READ (128 * 1024)
 #define CONNECTION_PENDING (4 * 1048576) /* far more than one piece of the wire's output */
 #define CONNECTION_CALLS 512
 #define CONNECTION_CONTROL (64 * 1024) /* see wire_options.output_limit */
@@ -59,8 +59,10 @@ void connection_close_oldest(struct agent *agent) {
 /* Returns what the kernel took, 0 if it is full, or -1 and *err. */
 static ssize_t connection_write(struct connection *connection, const uint8_t *bytes, size_t length, struct error **err) {
   ssize_t written = write(connection->output.descriptor, bytes, length);
-  if (written >= 0)
+  if (written >= 0) {
+    agent_count(connection->agent, (size_t)written);
     return written;
+  }
   if (errno == EAGAIN || errno == EINTR)
     return 0;
   return error_set_errno(err, errno, "write");
@@ -122,8 +124,10 @@ void connection_flush_all(struct agent *agent) {
 static int connection_receive(struct connection *connection, struct error **err) {
   static uint8_t bytes[CONNECTION_READ];
   ssize_t length = read(connection->input.descriptor, bytes, sizeof bytes);
-  if (length > 0)
+  if (length > 0) {
+    agent_count(connection->agent, (size_t)length);
     return wire_receive(connection->wire, bytes, (size_t)length, err);
+  }
   if (length < 0 && (errno == EAGAIN || errno == EINTR))
     return 0;
   return length < 0 ? error_set_errno(err, errno, "read") : -1;

@@ -144,8 +144,8 @@ static int main_harden(struct main_arguments *arguments) {
   umask(022);
   main_raise_files(&arguments->crew);
   /* Freed memory goes back to the sandbox, and blocks of a transfer are reused without asking the kernel each time. */
-  mallopt(M_MMAP_THRESHOLD, 4 << 20);
-  mallopt(M_TRIM_THRESHOLD, 512 << 10);
+  mallopt(M_MMAP_THRESHOLD, 192 << 10);
+  mallopt(M_TRIM_THRESHOLD, 256 << 10);
   arguments->crew.environment = main_environment(arguments->agent.workspace);
   return arguments->crew.environment && !chdir("/") ? 0 : -1;
 }

@@ -22,6 +22,8 @@ void stream_init(struct stream *stream, struct loop *loop, uint32_t number, int 
   stream->watch = (struct loop_watch){.descriptor = descriptor, .ready = ready, .context = context};
 }
 
+int stream_watch(struct stream *stream) { return loop_watch_set(stream->loop, &stream->watch, EPOLLIN); }
+
 int stream_take_pipe(struct stream *stream) {
   int descriptor = stream->watch.descriptor;
   if (descriptor >= 0)

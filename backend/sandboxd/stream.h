@@ -33,6 +33,8 @@ enum stream_result {
 void stream_init(struct stream *stream, struct loop *loop, uint32_t number, int descriptor, uint64_t limit,
                  void (*ready)(void *context, uint32_t events), void *context);
 void stream_free(struct stream *stream);
+/* Begins to watch a fresh stream. Returns 0, or -1. */
+int stream_watch(struct stream *stream);
 /* Reads once and sends what the call takes; call NULL: keeps it. Then watches the pipe, or does not, as there is room. Returns -1 without
  * memory, or what became of it. */
 int stream_pump(struct stream *stream, struct wire_call *call, enum stream_result *result);
