@@ -3,7 +3,7 @@
  */
 #include "gateway/exchange.h"
 
-#include "base/log.h"
+#include "base/limits.h"
 #include "rpc/message.h"
 
 #include "sandbox/lease/v1/lease.pb-c.h"
@@ -111,10 +111,12 @@ static void run_unary_ended(struct loop_event *event) {
 
 /* Starting */
 
+/* As it came, good or bad; only what is too long for any token stays here, since gRPC would not carry it. */
 static struct http_text authorization(const struct exchange *exchange, const struct exchange_method *method) {
-  if (method->anonymous)
+  struct http_text given = exchange_field(exchange, HTTP_AUTHORIZATION);
+  if (method->anonymous || given.length > sizeof "Bearer " - 1 + LIMIT_TOKEN_BYTES)
     return (struct http_text){.data = NULL, .length = 0};
-  return exchange_field(exchange, HTTP_AUTHORIZATION);
+  return given;
 }
 
 int exchange_call(struct exchange *exchange, const struct exchange_method *method, const ProtobufCMessage *request,
