@@ -173,10 +173,14 @@ static void stops_at_the_output_limit(void **state) {
   expect_end(&run, ENDED(EXITED), 0, 0);
   assert_int_equal(run.totals[0], 1000001);
   run_free(&run);
-  run_start(&run, &client, "head -c 1000002 /dev/zero >&2", &(struct run_options){.limit = 1000001});
-  run_wait(&run);
-  assert_int_equal(run.ended_by, ENDED(OUTPUT_LIMIT));
-  run_free(&run);
+  for (int i = 0; i < 50; i++) { /* whether it is noticed before or after the end */
+    run_start(&run, &client, i & 1 ? "head -c 1000002 /dev/zero >&2" : "echo 12345678 >&2",
+              &(struct run_options){.limit = i & 1 ? 1000001 : 8});
+    run_wait(&run);
+    assert_int_equal(run.ended_by, ENDED(OUTPUT_LIMIT));
+    assert_int_equal(run.totals[1], i & 1 ? 1000001 : 8);
+    run_free(&run);
+  }
 }
 
 /* The command is over before its last output is read: that changes nothing. */
@@ -200,6 +204,21 @@ static void is_lost_with_its_supervisor(void **state) {
   expect_end(&run, ENDED(LOST), 0, 0);
   assert_string_equal(buffer_text(&run.output[0]), "out\n");
   expect_gone("7001.5", 500);
+  run_free(&run);
+}
+
+/* The last byte is still in the pipe when the main process ends, since nobody reads. */
+static void notices_too_much_output_after_the_end(void **state) {
+  struct run run;
+  (void)state;
+  run_start(&run, &client, "head -c 1200001 /dev/zero; echo $? >&2; exec sleep 0", &(struct run_options){.limit = 1200000});
+  run.talk.hold = true;
+  client_for(&client, 500);
+  assert_false(run.ended);
+  talk_consume(&run.talk);
+  run_wait(&run);
+  assert_int_equal(run.ended_by, ENDED(OUTPUT_LIMIT));
+  assert_int_equal(run.totals[0], 1200000);
   run_free(&run);
 }
 
@@ -512,6 +531,7 @@ int main(int count, char **arguments) {
       TEST(a_command_ends_with_its_main_process),
       TEST(stops_at_the_output_limit),
       TEST(stops_at_the_output_limit_after_its_end),
+      TEST(notices_too_much_output_after_the_end),
       TEST(is_lost_with_its_supervisor),
       TEST(delivers_every_byte_of_a_large_output),
       TEST(a_reader_that_stops_stops_the_command),
