@@ -18,6 +18,7 @@ struct agent_ask {
   void *context;
   uint64_t deadline, orphan;
   bool taken, closing;
+  bool keep, kept; /* to be kept open after success, and now is */
   int handles; /* still open */
   uint8_t bytes[READ_BYTES];
 };
@@ -50,7 +51,11 @@ static void ask_finish(struct agent_ask *ask, struct error *err)
 {
   agent_answered *answered = ask->answered;
   ask->answered = NULL;
-  ask_close(ask);
+  ask->kept = ask->keep && !err;
+  if (ask->kept)
+    uv_timer_stop(&ask->timer);
+  else
+    ask_close(ask);
   if (answered)
     answered(ask->context, err);
   error_free(&err);
@@ -107,7 +112,7 @@ static void on_ended(struct wire_call *call, void *context, int status, const ch
   (void)call;
   (void)text;
   struct agent_ask *ask = context;
-  if (ask->closing)
+  if (ask->closing || ask->kept)
     return;
   if (status == WIRE_OK && ask->taken)
     ask_finish(ask, NULL);
@@ -151,12 +156,14 @@ static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer)
 static void on_read(uv_stream_t *stream, ssize_t length, const uv_buf_t *buffer)
 {
   struct agent_ask *ask = stream->data;
-  if (length < 0)
-    ask_fail(ask, "closed the connection");
-  else if (wire_receive(ask->wire, (const uint8_t *)buffer->base, (size_t)length, NULL) < 0)
-    ask_fail(ask, "does not speak the protocol");
-  else if (!ask->closing && ask_transmit(ask) < 0)
-    ask_fail(ask, "could not be written to");
+  bool broken = length < 0 || wire_receive(ask->wire, (const uint8_t *)buffer->base, (size_t)length, NULL) < 0;
+  if (ask->closing)
+    return;
+  broken = broken || ask_transmit(ask) < 0;
+  if (broken && ask->kept)
+    uv_read_stop(stream); /* the end of the process says the rest */
+  else if (broken)
+    ask_fail(ask, length < 0 ? "closed the connection" : "does not speak the protocol");
 }
 
 static void on_connected(uv_connect_t *connect, int status)
@@ -175,7 +182,7 @@ static void on_timeout(uv_timer_t *timer)
   ask_fail(timer->data, "did not answer in time");
 }
 
-struct agent_ask *agent_configure(uv_loop_t *loop, const char *path, uint64_t milliseconds, uint64_t orphan,
+struct agent_ask *agent_configure(uv_loop_t *loop, const char *path, uint64_t milliseconds, uint64_t orphan, bool keep,
                                   agent_answered *answered, void *context)
 {
   struct agent_ask *ask = memory_zero(sizeof *ask);
@@ -185,6 +192,7 @@ struct agent_ask *agent_configure(uv_loop_t *loop, const char *path, uint64_t mi
   ask->context = context;
   ask->deadline = milliseconds;
   ask->orphan = orphan;
+  ask->keep = keep;
   ask->handles = 2;
   ask->connect.data = ask;
   uv_pipe_init(loop, &ask->pipe, 0);

@@ -6,6 +6,7 @@
 #define LOCAL_AGENT_H
 
 #include "base/error.h"
+#include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
@@ -15,8 +16,10 @@ struct agent_ask;
 typedef void agent_answered(void *context, struct error *err);
 
 /* Tells the agent that listens on `path` to end itself in `milliseconds` (0: unbound; then `orphan` milliseconds after
- * its last connection closed). Completes within 10 s, never before it returns. NULL without memory. */
-struct agent_ask *agent_configure(uv_loop_t *loop, const char *path, uint64_t milliseconds, uint64_t orphan,
+ * its last connection closed). Completes within 10 s, never before it returns. NULL without memory.
+ * keep: after success the connection stays open until agent_cancel, so that an unbound agent goes on waiting as long as
+ * this process lives; otherwise the ask is gone once `answered` was called. */
+struct agent_ask *agent_configure(uv_loop_t *loop, const char *path, uint64_t milliseconds, uint64_t orphan, bool keep,
                                   agent_answered *answered, void *context);
 /* No callback comes any more. */
 void agent_cancel(struct agent_ask *ask);

@@ -166,8 +166,8 @@ static void sandbox_fail(struct local_sandbox *sandbox, struct error *err)
 static void on_warm(void *context, struct error *err)
 {
   struct local_sandbox *sandbox = context;
-  sandbox->ask = NULL;
   if (err) {
+    sandbox->ask = NULL;
     pool_sandbox_failed(sandbox, err);
     sandbox_end(sandbox, BACKEND_END_LOST);
     return;
@@ -177,11 +177,16 @@ static void on_warm(void *context, struct error *err)
   pool_sandbox_ready(sandbox);
 }
 
+/* While it is warm the connection is kept: an agent without one ends itself. */
 static void agent_ask_start(struct local_sandbox *sandbox, uint64_t milliseconds, agent_answered *answered)
 {
   char path[PATH_SIZE * 2];
+  bool keep = sandbox->state == SANDBOX_CREATING;
+  if (sandbox->ask)
+    agent_cancel(sandbox->ask);
   sandbox_path(sandbox->backend, sandbox->name, "agent", path);
-  sandbox->ask = agent_configure(sandbox->backend->backend.loop, path, milliseconds, ORPHAN_MILLISECONDS, answered, sandbox);
+  sandbox->ask = agent_configure(sandbox->backend->backend.loop, path, milliseconds, ORPHAN_MILLISECONDS,
+                                 keep, answered, sandbox);
 }
 
 static int record_store(struct local_sandbox *sandbox, struct error **err)
