@@ -56,5 +56,7 @@ int json_write_value(struct buffer *out, const struct json *value);
 /* Writing: appends the string in quotes, escaped; invalid UTF-8 becomes U+FFFD. 0, or -1 if the buffer is full (it is
  * then unchanged). Part of //base:core: needs libc alone. */
 int json_write_string(struct buffer *out, const char *text, size_t length);
+/* The same without the quotes: for a long string that is written piece by piece. Cut it only where a character begins. */
+int json_write_escaped(struct buffer *out, const char *text, size_t length);
 
 #endif

@@ -74,10 +74,11 @@ static int write_special(struct buffer *out, const uint8_t *bytes, size_t length
   char escape = short_escape(bytes[0]);
   if (escape != 0)
     return buffer_append(out, (const char[]){'\\', escape}, 2);
-  return buffer_append_format(out, "\\u%04x", bytes[0]);
+  static const char digits[] = "0123456789abcdef";
+  return buffer_append(out, (const char[]){'\\', 'u', '0', '0', digits[bytes[0] >> 4], digits[bytes[0] & 15]}, 6);
 }
 
-static int write_escaped(struct buffer *out, const uint8_t *bytes, size_t length) {
+static int write_valid(struct buffer *out, const uint8_t *bytes, size_t length) {
   for (size_t i = 0; i < length;) {
     size_t run = plain_run(bytes + i, length - i);
     if (buffer_append(out, bytes + i, run) != 0)
@@ -93,21 +94,33 @@ static int write_escaped(struct buffer *out, const uint8_t *bytes, size_t length
   return 0;
 }
 
-int json_write_string(struct buffer *out, const char *text, size_t length) {
-  const uint8_t *bytes = (const uint8_t *)text;
-  size_t before = out->length;
-  bool good = buffer_append_byte(out, '"') == 0;
+static int write_text(struct buffer *out, const uint8_t *bytes, size_t length) {
+  bool good = true;
   for (size_t i = 0; good && i < length;) {
     size_t run = utf8_valid_run(bytes + i, length - i);
-    good = write_escaped(out, bytes + i, run) == 0;
+    good = write_valid(out, bytes + i, run) == 0;
     i += run;
     if (good && i < length) {
       int32_t point;
       i += utf8_decode(bytes + i, length - i, &point);
-      good = buffer_append_string(out, UTF8_REPLACEMENT) == 0;
+      good = buffer_append(out, UTF8_REPLACEMENT, sizeof UTF8_REPLACEMENT - 1) == 0;
     }
   }
-  if (good && buffer_append_byte(out, '"') == 0)
+  return good ? 0 : -1;
+}
+
+int json_write_escaped(struct buffer *out, const char *text, size_t length) {
+  size_t before = out->length;
+  if (write_text(out, (const uint8_t *)text, length) == 0)
+    return 0;
+  buffer_truncate(out, before);
+  return -1;
+}
+
+int json_write_string(struct buffer *out, const char *text, size_t length) {
+  size_t before = out->length;
+  if (buffer_append_byte(out, '"') == 0 && write_text(out, (const uint8_t *)text, length) == 0 &&
+      buffer_append_byte(out, '"') == 0)
     return 0;
   buffer_truncate(out, before);
   return -1;

@@ -32,6 +32,23 @@ static void test_spellings(void **state) {
   }
 }
 
+/* Without quotes, and all or nothing as well. */
+static void test_escaped_is_the_string_without_quotes(void **state) {
+  (void)state;
+  for (size_t i = 0; i < COUNT_OF(spellings); i++) {
+    size_t length = strlen(spellings[i].json) - 2;
+    for (size_t limit = 1; limit <= length + 2; limit++) {
+      struct buffer out CLEANUP_BUFFER;
+      buffer_init(&out, limit);
+      assert_int_equal(buffer_append_byte(&out, '['), 0);
+      bool fits = length + 1 <= limit;
+      assert_int_equal(json_write_escaped(&out, spellings[i].text, spellings[i].length), fits ? 0 : -1);
+      assert_int_equal(out.length, fits ? length + 1 : 1);
+      assert_memory_equal(out.data + 1, spellings[i].json + 1, out.length - 1);
+    }
+  }
+}
+
 /* Each byte at each place among plain ones: eight bytes are looked at together. */
 static void test_every_byte_at_every_place(void **state) {
   (void)state;
@@ -75,6 +92,7 @@ static void test_full_buffer_stays_unchanged(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_spellings),
+      cmocka_unit_test(test_escaped_is_the_string_without_quotes),
       cmocka_unit_test(test_every_byte_at_every_place),
       cmocka_unit_test(test_full_buffer_stays_unchanged),
   };
