@@ -153,6 +153,9 @@ static void pool_balance(struct local_backend *local, struct local_pool *pool)
     pool->warm--;
     sandbox_bind(pool_warm(pool), pending_take(pool));
   }
+  /* Making one keeps the loop busy for milliseconds: not before the acquires that can be answered are answered. */
+  if (pool->binding > 0 && !pool->pending)
+    return;
   for (;;) {
     unsigned waiting = pending_count(pool);
     unsigned wanted = waiting + (pool->waiting ? 0 : (unsigned)pool->settings.warm);
@@ -184,12 +187,14 @@ void pool_sandbox_ready(struct local_sandbox *sandbox)
 void pool_sandbox_bound(struct local_sandbox *sandbox)
 {
   struct local_backend *local = sandbox->backend;
+  struct local_pool *pool = sandbox->pool;
   struct local_sandbox **bucket = bucket_of(local, sandbox->record.sandbox.id);
   sandbox->bucket = *bucket;
   *bucket = sandbox;
-  sandbox->pool->bound++;
+  pool->bound++;
   struct backend_pending *pending = sandbox->pending;
   sandbox->pending = NULL;
+  pool->binding -= pending != NULL;
   if (!pending || !pending->cancelled) {
     sandbox->told = true;
     local->events.bound(local->events.context, &sandbox->record.sandbox);
@@ -201,7 +206,7 @@ void pool_sandbox_bound(struct local_sandbox *sandbox)
     pending_complete(pending, NULL, false, err);
   } else if (pending)
     pending_complete(pending, &sandbox->record.sandbox, false, NULL);
-  pool_balance(local, sandbox->pool);
+  pool_balance(local, pool);
 }
 
 void pool_sandbox_failed(struct local_sandbox *sandbox, const struct error *err)
@@ -220,6 +225,7 @@ void pool_sandbox_failed(struct local_sandbox *sandbox, const struct error *err)
   sandbox->pending = NULL;
   if (!pending)
     return;
+  pool->binding--;
   pending->sandbox = NULL;
   if (!pending->cancelled && !sandbox->backend->stopping) {
     pending_queue(pending); /* a warm one that turned out dead costs the caller nothing: another is taken */

@@ -12,11 +12,9 @@
 
 #define MOUNT "/sys/fs/cgroup"
 
-enum { PATH_SIZE = 400 };
-
 static int file_write(const char *folder, const char *sandbox, const char *file, const char *text)
 {
-  char path[PATH_SIZE];
+  char path[CGROUP_PATH_SIZE];
   snprintf(path, sizeof path, "%s%s%s/%s", folder, sandbox[0] ? "/" : "", sandbox, file);
   int fd = open(path, O_WRONLY | O_CLOEXEC);
   if (fd < 0)
@@ -107,48 +105,50 @@ void cgroup_close(const struct cgroup_root *root)
 
 static int group_make(const char *folder, const char *sandbox)
 {
-  char path[PATH_SIZE];
+  char path[CGROUP_PATH_SIZE];
   snprintf(path, sizeof path, "%s/%s", folder, sandbox);
   return folder_make(path) ? 0 : -1;
 }
 
-static int add_split(const struct cgroup_root *root, const char *sandbox, const struct pool_settings *limits, const char *pid)
+static int make_split(const struct cgroup_root *root, const char *sandbox, const struct pool_settings *limits)
 {
   if (group_make(root->memory, sandbox) < 0 ||
-      number_write(root->memory, sandbox, "memory.limit_in_bytes", limits->memory_bytes) < 0 ||
-      file_write(root->memory, sandbox, "cgroup.procs", pid) < 0)
+      number_write(root->memory, sandbox, "memory.limit_in_bytes", limits->memory_bytes) < 0)
     return -1;
   /* without swap accounting in the kernel the file is not there */
   if (number_write(root->memory, sandbox, "memory.memsw.limit_in_bytes", limits->memory_bytes) < 0 && errno != ENOENT &&
       errno != EACCES)
     return -1;
-  if (group_make(root->pids, sandbox) < 0 || number_write(root->pids, sandbox, "pids.max", limits->processes) < 0 ||
-      file_write(root->pids, sandbox, "cgroup.procs", pid) < 0)
+  if (group_make(root->pids, sandbox) < 0 || number_write(root->pids, sandbox, "pids.max", limits->processes) < 0)
     return -1;
-  if (!root->cpu[0])
-    return 0;
-  return group_make(root->cpu, sandbox) < 0 ? -1 : file_write(root->cpu, sandbox, "cgroup.procs", pid);
+  return root->cpu[0] ? group_make(root->cpu, sandbox) : 0;
 }
 
-static int add_unified(const struct cgroup_root *root, const char *sandbox, const struct pool_settings *limits, const char *pid)
+static int make_unified(const struct cgroup_root *root, const char *sandbox, const struct pool_settings *limits)
 {
   if (group_make(root->memory, sandbox) < 0 || number_write(root->memory, sandbox, "memory.max", limits->memory_bytes) < 0 ||
       number_write(root->memory, sandbox, "pids.max", limits->processes) < 0)
     return -1;
-  if (file_write(root->memory, sandbox, "memory.swap.max", "0") < 0 && errno != ENOENT)
-    return -1;
-  return file_write(root->memory, sandbox, "cgroup.procs", pid);
+  return file_write(root->memory, sandbox, "memory.swap.max", "0") < 0 && errno != ENOENT ? -1 : 0;
 }
 
-int cgroup_add(const struct cgroup_root *root, const char *sandbox, const struct pool_settings *limits, pid_t pid,
-               struct error **err)
+int cgroup_make(const struct cgroup_root *root, const char *sandbox, const struct pool_settings *limits, struct error **err)
 {
-  char text[16];
-  snprintf(text, sizeof text, "%d", pid);
-  int failed = root->version == 1   ? add_split(root, sandbox, limits, text)
-               : root->version == 2 ? add_unified(root, sandbox, limits, text)
+  int failed = root->version == 1   ? make_split(root, sandbox, limits)
+               : root->version == 2 ? make_unified(root, sandbox, limits)
                                     : 0;
   return failed ? error_set_errno(err, errno, "cannot make the control group of a sandbox") : 0;
+}
+
+size_t cgroup_join_files(const struct cgroup_root *root, const char *sandbox, char paths[static CGROUP_FILES][CGROUP_PATH_SIZE])
+{
+  const char *list[3];
+  size_t count = 0;
+  parents(root, list);
+  for (size_t i = 0; root->version && i < CGROUP_FILES; i++)
+    if (list[i][0])
+      snprintf(paths[count++], CGROUP_PATH_SIZE, "%s/%s/cgroup.procs", list[i], sandbox);
+  return count;
 }
 
 bool cgroup_remove(const struct cgroup_root *root, const char *sandbox)
@@ -159,7 +159,7 @@ bool cgroup_remove(const struct cgroup_root *root, const char *sandbox)
   for (size_t i = 0; root->version && i < 3; i++) {
     if (!list[i][0])
       continue;
-    char path[PATH_SIZE];
+    char path[CGROUP_PATH_SIZE];
     snprintf(path, sizeof path, "%s/%s", list[i], sandbox);
     gone = (rmdir(path) == 0 || errno == ENOENT) && gone;
   }
@@ -168,7 +168,7 @@ bool cgroup_remove(const struct cgroup_root *root, const char *sandbox)
 
 bool cgroup_out_of_memory(const struct cgroup_root *root, const char *sandbox)
 {
-  char path[PATH_SIZE], text[512] = "";
+  char path[CGROUP_PATH_SIZE], text[512] = "";
   snprintf(path, sizeof path, "%s/%s/%s", root->memory, sandbox, root->version == 1 ? "memory.oom_control" : "memory.events");
   int fd = root->version ? open(path, O_RDONLY | O_CLOEXEC) : -1;
   if (fd < 0)

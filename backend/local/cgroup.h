@@ -7,7 +7,9 @@
 
 #include "pool.h"
 #include <stdbool.h>
-#include <sys/types.h>
+#include <stddef.h>
+
+enum { CGROUP_FILES = 3, CGROUP_PATH_SIZE = 400 };
 
 /* The parents under which sandboxes get their groups. */
 struct cgroup_root {
@@ -22,9 +24,11 @@ void cgroup_open(struct cgroup_root *root, const char *name);
 /* Removes the parent groups if they are empty. */
 void cgroup_close(const struct cgroup_root *root);
 
-/* Makes the group of one sandbox and moves `pid` into it. Returns 0, or -1 and *err. */
-int cgroup_add(const struct cgroup_root *root, const char *sandbox, const struct pool_settings *limits, pid_t pid,
-               struct error **err);
+/* Makes the group of one sandbox. Returns 0, or -1 and *err. */
+int cgroup_make(const struct cgroup_root *root, const char *sandbox, const struct pool_settings *limits, struct error **err);
+/* The files through which a process of the sandbox joins its group, by writing "0". It does so itself: the kernel takes
+ * its time, up to tens of milliseconds. Returns their number. */
+size_t cgroup_join_files(const struct cgroup_root *root, const char *sandbox, char paths[static CGROUP_FILES][CGROUP_PATH_SIZE]);
 /* True once the group is gone. False: processes are still in it; try again later. */
 bool cgroup_remove(const struct cgroup_root *root, const char *sandbox);
 /* True if the kernel killed something in it for want of memory. */

@@ -212,7 +212,14 @@ static void become_sandbox(const char *bubblewrap, const struct limits *limits)
   fail("cannot execute %s", bubblewrap);
 }
 
-/* Until the backend has recorded this process and put it into its control group. */
+/* Into its control groups, before anything else is made. */
+static void groups_join(char *const *files)
+{
+  for (; *files; files++)
+    file_write(*files, "0");
+}
+
+/* Until the backend has recorded this process and made its control groups. */
 static void go_wait(void)
 {
   char byte;
@@ -243,9 +250,9 @@ static uint64_t number(const char *text)
 
 int main(int argc, char **argv)
 {
-  if (argc != 11) {
+  if (argc < 11) {
     errno = EINVAL;
-    fail("usage: sandbox-launcher BUBBLEWRAP AGENT UID MEMORY PROCESSES WORKSPACE_BYTES WORKSPACE_FILES FILES TEMPORARY_BYTES LIMIT_DATA");
+    fail("usage: sandbox-launcher BUBBLEWRAP AGENT UID MEMORY PROCESSES WORKSPACE_BYTES WORKSPACE_FILES FILES TEMPORARY_BYTES LIMIT_DATA [GROUP_FILE...]");
   }
   struct limits limits = {.uid = number(argv[3]),       .memory = number(argv[4]),
                           .processes = number(argv[5]), .workspace_bytes = number(argv[6]),
@@ -253,6 +260,7 @@ int main(int argc, char **argv)
                           .temporary_bytes = number(argv[9]), .limit_data = number(argv[10]) != 0};
   setsid();
   go_wait();
+  groups_join(argv + 11);
   umask(022);
   namespace_enter();
   stage_prepare(argv[2], &limits, limits.uid ? (uid_t)limits.uid : geteuid(), limits.uid ? (gid_t)limits.uid : getegid());

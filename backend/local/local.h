@@ -24,6 +24,7 @@ struct local_pool {
   struct local_sandbox *sandboxes; /* all of them, in any state */
   struct backend_pending *pending, **pending_end;
   unsigned total, creating, warm, bound;
+  unsigned binding;   /* acquires that have a sandbox and wait for its agent */
   unsigned failures;  /* creations that failed one after the other */
   uv_timer_t retry;   /* runs while refilling waits after a failure */
   bool waiting;

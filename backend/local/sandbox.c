@@ -311,11 +311,15 @@ static int launcher_spawn(struct local_sandbox *sandbox, int listener, int filte
   const uint64_t numbers[8] = {sandbox->record.uid,      limits->memory_bytes,    limits->processes,
                                limits->workspace_bytes,  limits->workspace_files, FILES_LIMIT,
                                TEMPORARY_BYTES,          backend->cgroups.version == 0};
-  char *arguments[12] = {backend->launcher, backend->bubblewrap, backend->agent};
+  char groups[CGROUP_FILES][CGROUP_PATH_SIZE];
+  char *arguments[12 + CGROUP_FILES] = {backend->launcher, backend->bubblewrap, backend->agent};
   for (size_t i = 0; i < 8; i++) {
     snprintf(words[i], sizeof words[i], "%" PRIu64, numbers[i]);
     arguments[3 + i] = words[i];
   }
+  size_t group_count = cgroup_join_files(&backend->cgroups, sandbox->name, groups);
+  for (size_t i = 0; i < group_count; i++)
+    arguments[11 + i] = groups[i];
   uv_stdio_container_t stdio[5] = {
       {.flags = UV_CREATE_PIPE | UV_READABLE_PIPE, .data.stream = (uv_stream_t *)&sandbox->go},
       {.flags = UV_IGNORE},
@@ -356,12 +360,12 @@ static struct local_sandbox *sandbox_new(struct local_backend *backend, struct l
   return sandbox;
 }
 
-/* Let go: in its group and on record before it does anything. */
+/* Let go: its group is made, and it is on record, before it does anything. */
 static int launcher_release(struct local_sandbox *sandbox, struct error **err)
 {
   sandbox->record.monitor = uv_process_get_pid(&sandbox->process);
   sandbox->record.monitor_start = process_start(sandbox->record.monitor);
-  if (cgroup_add(&sandbox->backend->cgroups, sandbox->name, &sandbox->pool->settings, sandbox->record.monitor, err) < 0 ||
+  if (cgroup_make(&sandbox->backend->cgroups, sandbox->name, &sandbox->pool->settings, err) < 0 ||
       record_store(sandbox, err) < 0)
     return -1;
   uv_buf_t byte = uv_buf_init((char *)"g", 1);
@@ -442,6 +446,7 @@ void sandbox_bind(struct local_sandbox *sandbox, struct backend_pending *pending
 {
   struct error *err = NULL;
   sandbox->state = SANDBOX_BINDING;
+  sandbox->pool->binding++;
   sandbox->pending = pending;
   pending->sandbox = sandbox;
   struct backend_sandbox *facts = &sandbox->record.sandbox;
