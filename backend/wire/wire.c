@@ -181,6 +181,9 @@ static int make_session(struct wire *wire, const nghttp2_session_callbacks *call
   nghttp2_option_set_no_auto_window_update(option, 1);
   nghttp2_option_set_no_closed_streams(option, 1);
   nghttp2_option_set_max_outbound_ack(option, wire->options.output_limit / CONTROL_FRAME_BYTES + 1);
+  /* A client resets what it no longer wants, and every call that the server ended before it had closed its side: as often as there are
+   * calls. nghttp2 would close the connection at the thousandth within half a minute. */
+  nghttp2_option_set_stream_reset_rate_limit(option, UINT64_MAX, UINT64_MAX);
   nghttp2_option_set_peer_max_concurrent_streams(option, (uint32_t)wire->options.calls_limit);
   nghttp2_mem memory = memory_calls;
   int code = wire->options.role == WIRE_CLIENT

@@ -228,6 +228,29 @@ static void consuming_more_than_was_received_opens_nothing(void **state) {
   record_free(&server);
 }
 
+static void resets_may_be_as_many_as_calls(void **state) {
+  (void)state;
+  struct pair pair;
+  assert_int_equal(pair_open(&pair, NULL, NULL), 0);
+  for (int i = 0; i < 5000; i++) {
+    struct record client, server;
+    record_init(&client);
+    record_init(&server);
+    pair.accept = &server;
+    client.call = wire_call_start(pair.client, "/sandbox.Test/Sink", &record_events, &client);
+    assert_non_null(client.call);
+    pair_pump(&pair);
+    wire_call_cancel(client.call);
+    pair_pump(&pair);
+    assert_int_equal(client.status, WIRE_CANCELLED);
+    assert_int_equal(server.status, WIRE_CANCELLED);
+    record_free(&client);
+    record_free(&server);
+  }
+  assert_int_equal(pair.server_result, 0);
+  pair_close(&pair);
+}
+
 static void unconfirmed_bytes_are_at_least_those_not_consumed(void **state) {
   (void)state;
   struct pair pair;
@@ -560,6 +583,7 @@ int main(void) {
       cmocka_unit_test(a_window_of_one_message_is_enough),
       cmocka_unit_test(a_reader_that_stops_stops_the_writer),
       cmocka_unit_test(consuming_more_than_was_received_opens_nothing),
+      cmocka_unit_test(resets_may_be_as_many_as_calls),
       cmocka_unit_test(unconfirmed_bytes_are_at_least_those_not_consumed),
       cmocka_unit_test(statuses_and_texts_arrive),
       cmocka_unit_test(a_long_text_is_cut_at_a_character),
