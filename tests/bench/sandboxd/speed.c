@@ -32,6 +32,15 @@ static double now(void) {
   return (double)time.tv_sec * 1e3 + (double)time.tv_nsec / 1e6;
 }
 
+static void step(int milliseconds) {
+  client_step(&client, milliseconds);
+  if (!client.broken)
+    return;
+  fprintf(stderr, "the connection broke\n");
+  daemon_stop(&agent);
+  exit(1);
+}
+
 static int compare(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
@@ -95,7 +104,7 @@ static double exec_rate(void) {
   for (; started < PARALLEL; started++)
     run_start(&runs[started], &client, "true", NULL);
   while (ended < ROUNDS) {
-    client_step(&client, 100);
+    step(100);
     for (int i = 0; i < PARALLEL; i++) {
       if (!runs[i].talk.over || !runs[i].ended)
         continue;
@@ -142,7 +151,7 @@ static void measure_files(void) {
   for (size_t at = 0; at < TRANSFER; at += 131072) {
     file_write_data(&write, bytes + at, 131072);
     while (wire_call_queued(write.talk.call) > 1048576)
-      client_step(&client, 10);
+      step(10);
   }
   file_write_finish(&write);
   assert_int_equal(write.talk.status, WIRE_OK);
