@@ -246,10 +246,8 @@ static void waiters_complete(struct local_sandbox *sandbox)
   }
 }
 
-void pool_sandbox_gone(struct local_sandbox *sandbox)
+static void pool_remove(struct local_pool *pool, struct local_sandbox *sandbox)
 {
-  struct local_backend *local = sandbox->backend;
-  struct local_pool *pool = sandbox->pool;
   if (sandbox->previous)
     sandbox->previous->next = sandbox->next;
   else
@@ -257,6 +255,13 @@ void pool_sandbox_gone(struct local_sandbox *sandbox)
   if (sandbox->next)
     sandbox->next->previous = sandbox->previous;
   pool->total--;
+}
+
+void pool_sandbox_gone(struct local_sandbox *sandbox)
+{
+  struct local_backend *local = sandbox->backend;
+  struct local_pool *pool = sandbox->pool;
+  pool_remove(pool, sandbox);
   if (sandbox->record.bound && sandbox_find(local, sandbox->record.sandbox.id) == sandbox) {
     bucket_remove(local, sandbox);
     pool->bound--;
@@ -316,9 +321,10 @@ static void pool_stop(struct local_pool *pool)
     pending_fail(pool, REASON_ABORTED, "the server is stopping");
   for (struct local_sandbox *sandbox = pool->sandboxes, *next; sandbox; sandbox = next) {
     next = sandbox->next;
-    if (sandbox->state == SANDBOX_BOUND)
+    if (sandbox->state == SANDBOX_BOUND) {
+      pool_remove(pool, sandbox); /* its memory goes before that of the ones that end */
       sandbox_forget(sandbox);
-    else if (sandbox->state == SANDBOX_CREATING || sandbox->state == SANDBOX_WARM || sandbox->state == SANDBOX_BINDING) {
+    } else if (sandbox->state == SANDBOX_CREATING || sandbox->state == SANDBOX_WARM || sandbox->state == SANDBOX_BINDING) {
       struct error *err = NULL;
       error_set(&err, REASON_ABORTED, NULL);
       pool_sandbox_failed(sandbox, err);
