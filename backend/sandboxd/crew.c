@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,12 +29,6 @@
 
 enum crew_state { CREW_STATE_FREE, CREW_STATE_BUSY, CREW_STATE_ENDED, CREW_STATE_LINGERING, CREW_STATE_LEAVING };
 
-/* The read end of a pipe that a leftover process may still write to. */
-struct crew_pipe {
-  struct crew_supervisor *supervisor;
-  struct loop_watch watch; /* descriptor -1: none */
-};
-
 struct crew_supervisor {
   struct crew *crew;
   struct crew_supervisor *previous, *next;
@@ -46,18 +41,11 @@ struct crew_supervisor {
   crew_command_ended *ended;
   void *context;
   uint64_t released;
-  struct crew_pipe pipes[2];
+  uint64_t mark;
+  bool killing; /* the command was told to die */
 };
 
 /* --- making and unmaking --- */
-
-static void crew_pipe_close(struct crew_pipe *pipe) {
-  if (pipe->watch.descriptor < 0)
-    return;
-  loop_watch_set(pipe->supervisor->crew->loop, &pipe->watch, 0);
-  close(pipe->watch.descriptor);
-  pipe->watch.descriptor = -1;
-}
 
 static void crew_socket_close(struct crew_supervisor *supervisor) {
   if (supervisor->socket.descriptor < 0)
@@ -84,8 +72,6 @@ static void crew_state_set(struct crew_supervisor *supervisor, enum crew_state s
 static void crew_supervisor_free(struct crew_supervisor *supervisor) {
   crew_state_set(supervisor, CREW_STATE_LEAVING);
   loop_timer_stop(supervisor->crew->loop, &supervisor->guard);
-  crew_pipe_close(&supervisor->pipes[0]);
-  crew_pipe_close(&supervisor->pipes[1]);
   crew_socket_close(supervisor);
   *(supervisor->previous ? &supervisor->previous->next : &supervisor->crew->all) = supervisor->next;
   if (supervisor->next)
@@ -119,7 +105,6 @@ static int crew_fork(struct crew *crew, pid_t *pid) {
 
 static void crew_socket_ready(void *context, uint32_t events);
 static void crew_guard_fired(void *context);
-static void crew_pipe_ready(void *context, uint32_t events);
 
 /* A new one, BUSY. */
 static struct crew_supervisor *crew_supervisor_new(struct crew *crew) {
@@ -136,11 +121,6 @@ static struct crew_supervisor *crew_supervisor_new(struct crew *crew) {
   crew->busy++;
   supervisor->socket = (struct loop_watch){.descriptor = socket, .ready = crew_socket_ready, .context = supervisor};
   supervisor->guard = (struct loop_timer){.fired = crew_guard_fired, .context = supervisor};
-  for (int i = 0; i < 2; i++) {
-    supervisor->pipes[i].supervisor = supervisor;
-    supervisor->pipes[i].watch =
-        (struct loop_watch){.descriptor = -1, .ready = crew_pipe_ready, .context = &supervisor->pipes[i]};
-  }
   supervisor->next = crew->all;
   if (crew->all)
     crew->all->previous = supervisor;
@@ -157,7 +137,7 @@ static struct crew_supervisor *crew_supervisor_new(struct crew *crew) {
 /* script: -1, or the file that the text stands for. */
 static int crew_send(struct crew_supervisor *supervisor, enum supervisor_order order, int number, const char *text,
                      const int *descriptors, int script) {
-  struct supervisor_request request = {.order = order, .signal = number};
+  struct supervisor_request request = {.order = order, .signal = number, .mark = supervisor->mark};
   union {
     char bytes[CMSG_SPACE(SUPERVISOR_DESCRIPTORS * sizeof(int))];
     struct cmsghdr header;
@@ -182,14 +162,21 @@ static int crew_send(struct crew_supervisor *supervisor, enum supervisor_order o
 /* Takes a supervisor whose command is done back, or lets it go. */
 static void crew_recycle(struct crew_supervisor *supervisor) {
   loop_timer_stop(supervisor->crew->loop, &supervisor->guard);
-  crew_pipe_close(&supervisor->pipes[0]);
-  crew_pipe_close(&supervisor->pipes[1]);
   if (supervisor->crew->free < CREW_FREE) {
     crew_state_set(supervisor, CREW_STATE_FREE);
     return;
   }
   crew_state_set(supervisor, CREW_STATE_LEAVING);
   crew_socket_close(supervisor);
+}
+
+/* What has left the supervisor's tree, where the kernel lets it. */
+static void crew_kill_marked(const struct crew_supervisor *supervisor) {
+  char mark[SUPERVISOR_MARK_SIZE];
+  if (!supervisor->crew->options.marks)
+    return;
+  snprintf(mark, sizeof mark, SUPERVISOR_MARK, supervisor->mark);
+  descend_kill_marked(&supervisor->crew->descend, mark);
 }
 
 static void crew_report(struct crew_supervisor *supervisor, const struct supervisor_report *report) {
@@ -201,6 +188,8 @@ static void crew_report(struct crew_supervisor *supervisor, const struct supervi
   if (supervisor->state != CREW_STATE_BUSY || report->news == SUPERVISOR_CLEAN)
     return;
   crew_state_set(supervisor, CREW_STATE_ENDED);
+  if (supervisor->killing)
+    crew_kill_marked(supervisor);
   supervisor->ended(supervisor->context, report->news == SUPERVISOR_FAILED ? CREW_FAILED : CREW_ENDED, report->status);
 }
 
@@ -241,8 +230,10 @@ static void crew_supervisor_died(struct crew_supervisor *supervisor) {
   while (supervisor->socket.descriptor >= 0 && crew_receive(supervisor, &over))
     ;
   enum crew_state state = supervisor->state;
-  if (state != CREW_STATE_LEAVING && state != CREW_STATE_FREE && !supervisor->clean)
-    crew->purging = true;
+  if (state != CREW_STATE_LEAVING && state != CREW_STATE_FREE && !supervisor->clean) {
+    crew->purging = !crew->options.marks;
+    crew_kill_marked(supervisor);
+  }
   supervisor->pid = 0;
   supervisor->clean = true;
   loop_timer_stop(crew->loop, &supervisor->guard);
@@ -292,10 +283,12 @@ static void crew_oom_score_init(struct crew *crew, int descriptor) {
 
 int crew_init(struct crew *crew, struct loop *loop, const struct crew_options *options, struct error **err) {
   sigset_t all, child;
-  *crew = (struct crew){.loop = loop, .options = {options->environment, options->files, options->scan}};
+  *crew = (struct crew){.loop = loop, .leftovers.loop = loop};
+  crew->options = (struct supervisor_options){options->environment, options->files, options->scan, options->marks};
   crew_oom_score_init(crew, options->oom_score);
   descend_open(&crew->descend, options->scan);
-  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  if (prctl(PR_SET_CHILD_SUBREAPER, !options->marks))
+    crew->options.marks = true;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, NULL);
   sigemptyset(&child);
@@ -311,6 +304,8 @@ int crew_init(struct crew *crew, struct loop *loop, const struct crew_options *o
 
 void crew_end(struct crew *crew) {
   sigset_t child;
+  if (crew->options.marks)
+    descend_kill_marked(&crew->descend, SUPERVISOR_MARK_NAME);
   const struct timespec patience = {.tv_nsec = 100 * CLOCK_MILLISECOND};
   int64_t limit = clock_boot() + CLOCK_SECOND;
   sigemptyset(&child);
@@ -326,6 +321,7 @@ void crew_end(struct crew *crew) {
   }
   while (crew->all)
     crew_supervisor_free(crew->all);
+  leftovers_free(&crew->leftovers);
   loop_watch_set(crew->loop, &crew->children_watch, 0);
   close(crew->children);
   descend_close(&crew->descend);
@@ -359,6 +355,11 @@ static int crew_script(const char *text, size_t length) {
   return -1;
 }
 
+static void crew_mark(struct crew_supervisor *supervisor) {
+  supervisor->mark = ++supervisor->crew->marks;
+  supervisor->killing = false;
+}
+
 /* A free one, which a command may have stopped or killed, or a new one. It gets the command. */
 static struct crew_supervisor *crew_dispatch(struct crew *crew, const char *text, const int *descriptors, int script) {
   for (struct crew_supervisor *next, *supervisor = crew->all; supervisor; supervisor = next) {
@@ -367,11 +368,14 @@ static struct crew_supervisor *crew_dispatch(struct crew *crew, const char *text
       continue;
     kill(supervisor->pid, SIGCONT);
     crew_state_set(supervisor, CREW_STATE_BUSY);
+    crew_mark(supervisor);
     if (supervisor->socket.descriptor >= 0 && !crew_send(supervisor, SUPERVISOR_START, 0, text, descriptors, script))
       return supervisor;
     crew_state_set(supervisor, CREW_STATE_LEAVING);
   }
   struct crew_supervisor *supervisor = crew_supervisor_new(crew);
+  if (supervisor)
+    crew_mark(supervisor);
   if (!supervisor || !crew_send(supervisor, SUPERVISOR_START, 0, text, descriptors, script))
     return supervisor;
   kill(supervisor->pid, SIGKILL);
@@ -429,6 +433,8 @@ static void crew_guard_fired(void *context) {
 }
 
 void crew_kill(struct crew_supervisor *supervisor) {
+  supervisor->killing = true;
+  crew_kill_marked(supervisor);
   if (!supervisor->pid || supervisor->clean)
     return;
   kill(supervisor->pid, SIGCONT);
@@ -446,29 +452,18 @@ static void crew_retire(struct crew *crew) {
   if (!oldest)
     return;
   crew_state_set(oldest, CREW_STATE_LEAVING);
-  crew_pipe_close(&oldest->pipes[0]);
-  crew_pipe_close(&oldest->pipes[1]);
   kill(oldest->pid, SIGCONT);
   if (oldest->socket.descriptor >= 0)
     crew_send(oldest, SUPERVISOR_LEAVE, 0, NULL, NULL, -1);
 }
 
-static void crew_pipe_ready(void *context, uint32_t events) {
-  static char dropped[65536];
-  struct crew_pipe *pipe = context;
-  (void)events;
-  ssize_t length = read(pipe->watch.descriptor, dropped, sizeof dropped);
-  if (length == 0 || (length < 0 && errno != EAGAIN && errno != EINTR))
-    crew_pipe_close(pipe);
-}
-
 void crew_release(struct crew_supervisor *supervisor, const int pipes[static 2]) {
   struct crew *crew = supervisor->crew;
-  for (int i = 0; i < 2; i++) {
-    supervisor->pipes[i].watch.descriptor = pipes[i];
-    if (pipes[i] >= 0 && !supervisor->clean && loop_watch_set(crew->loop, &supervisor->pipes[i].watch, EPOLLIN))
-      crew_pipe_close(&supervisor->pipes[i]);
-  }
+  for (int i = 0; i < 2; i++)
+    if (supervisor->clean && !crew->options.marks && pipes[i] >= 0)
+      close(pipes[i]); /* nobody is left to write */
+    else
+      leftovers_take(&crew->leftovers, pipes[i]);
   if (!supervisor->pid) {
     crew_supervisor_free(supervisor);
     return;

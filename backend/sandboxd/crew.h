@@ -10,6 +10,7 @@
 #define BACKEND_SANDBOXD_CREW_H
 
 #include "backend/sandboxd/descend.h"
+#include "backend/sandboxd/leftover.h"
 #include "backend/sandboxd/loop.h"
 #include "backend/sandboxd/supervisor.h"
 #include "base/error.h"
@@ -33,12 +34,14 @@ struct crew {
   struct loop *loop;
   struct supervisor_options options;
   struct descend descend;
+  struct leftovers leftovers;
   struct crew_supervisor *all;
   size_t busy, lingering, free;
   int children; /* signalfd for SIGCHLD */
   struct loop_watch children_watch;
   bool purging;           /* children that are no supervisors are being killed */
   uint64_t released;      /* commands so far: tells which supervisor lingers longest */
+  uint64_t marks;         /* the same, for marks */
   int oom_score;          /* see crew_options */
   int oom_own, oom_commands;
 };
@@ -47,6 +50,7 @@ struct crew_options {
   char **environment; /* of every command; lives as long as the crew */
   struct rlimit files;
   bool scan;          /* see struct descend */
+  bool marks; /* do without child subreapers: see descend_kill_marked; so too where the kernel has none */
   int oom_score;      /* descriptor of our own oom_score_adj, taken over, or -1: commands are then not preferred as victims */
 };
 

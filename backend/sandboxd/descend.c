@@ -17,6 +17,9 @@
 #define DESCEND_QUEUE 4096
 #define DESCEND_READ 4096 /* bytes read at once */
 #define DESCEND_NAME 64   /* "PID/task/TID/children" */
+#define DESCEND_MARK 64   /* longest mark */
+#define DESCEND_ENVIRONMENT (1 << 20) /* bytes of one that are looked through */
+#define DESCEND_ROUNDS 32
 
 /* One round is made at a time. */
 static struct {
@@ -155,5 +158,48 @@ size_t descend_kill(const struct descend *descend, pid_t root, const pid_t *spar
     } while (descend_spares(parent, spared, spared_count));
     if (!kill(parent, SIGKILL))
       killed++;
+  }
+}
+
+/* --- by mark --- */
+
+static struct {
+  char text[DESCEND_MARK + 1]; /* a NUL in front: where an entry begins */
+  size_t length;
+  size_t killed;
+} mark;
+
+static bool descend_is_marked(const struct descend *descend, pid_t pid) {
+  char name[DESCEND_NAME], bytes[DESCEND_MARK + DESCEND_READ] = "";
+  size_t kept = 1, total = 0; /* as if a NUL stood in front of all */
+  bool found = false;
+  snprintf(name, sizeof name, "%d/environ", (int)pid);
+  int file = openat(descend->proc, name, O_RDONLY | O_CLOEXEC);
+  if (file < 0)
+    return false;
+  for (ssize_t length; !found && total < DESCEND_ENVIRONMENT && (length = read(file, bytes + kept, DESCEND_READ)) > 0;) {
+    size_t have = kept + (size_t)length;
+    found = memmem(bytes, have, mark.text, mark.length) != NULL;
+    total += (size_t)length;
+    kept = have < mark.length ? have : mark.length;
+    memmove(bytes, bytes + have - kept, kept);
+  }
+  close(file);
+  return found;
+}
+
+static void descend_kill_if_marked(const struct descend *descend, pid_t self, pid_t pid) {
+  if (pid != self && descend_is_marked(descend, pid) && !kill(pid, SIGKILL))
+    mark.killed++;
+}
+
+void descend_kill_marked(const struct descend *descend, const char *text) {
+  mark.length = strnlen(text, DESCEND_MARK - 1) + 1;
+  memcpy(mark.text + 1, text, mark.length - 1);
+  for (int round = 0; round < DESCEND_ROUNDS; round++) {
+    mark.killed = 0;
+    descend_each(descend, ".", getpid(), descend_kill_if_marked);
+    if (!mark.killed)
+      return;
   }
 }

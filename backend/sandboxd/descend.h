@@ -22,4 +22,9 @@ void descend_close(struct descend *descend);
 /* Sends SIGKILL to every descendant of `root` found now, except `spared` children of root and what is below them. Returns how many. */
 size_t descend_kill(const struct descend *descend, pid_t root, const pid_t *spared, size_t spared_count);
 
+/* For kernels without child subreapers (old gVisor), where a process whose parent dies is lost to the tree: sends SIGKILL to every process
+ * whose environment holds `mark`, a whole "NAME=value" or the begin of one; again and again while there are some, but not
+ * for ever. A process that hides its environment escapes; it dies with the sandbox. */
+void descend_kill_marked(const struct descend *descend, const char *mark);
+
 #endif

@@ -28,7 +28,8 @@ static const char main_usage[] =
     "  --workspace DIR       where files are read and written (default /workspace)\n"
     "  --memory-events FILE  the control group's memory.events or memory.oom_control\n"
     "  --without-openat2     walk paths component by component\n"
-    "  --without-children    find processes by their parents, not by /proc/PID/task/TID/children\n";
+    "  --without-children    find processes by their parents, not by /proc/PID/task/TID/children\n"
+    "  --without-subreaper   find the processes of a command by a mark in their environment\n";
 
 struct main_arguments {
   struct agent_options agent;
@@ -75,6 +76,8 @@ static int main_parse(struct main_arguments *arguments, int count, char **texts)
       arguments->agent.walk = true;
     else if (!strcmp(texts[i], "--without-children"))
       arguments->crew.scan = true;
+    else if (!strcmp(texts[i], "--without-subreaper"))
+      arguments->crew.marks = true;
     else if (main_parse_value(arguments, texts[i], i + 1 < count ? texts[i + 1] : NULL))
       return -1;
     else

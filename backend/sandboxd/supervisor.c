@@ -4,10 +4,13 @@
 #include "backend/sandboxd/supervisor.h"
 
 #include "backend/sandboxd/descend.h"
+#include "base/memory.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -27,17 +30,35 @@ static struct {
   bool lingering;  /* ENDED was reported, and descendants are left */
   bool killing;
   bool alone;      /* sandboxd is gone */
+  char **environment; /* of the next command */
+  char mark[SUPERVISOR_MARK_SIZE]; /* its first entry, where commands are marked */
   char text[SCRIPT_ARGUMENT_BYTES + 1];
 } self;
 
 static void supervisor_child_ended(int number) { (void)number; }
+
+/* Without memory commands go unmarked. */
+static void supervisor_prepare_environment(void) {
+  size_t count = 0;
+  self.environment = self.options->environment;
+  while (self.environment[count])
+    count++;
+  char **marked = self.options->marks ? memory_array(count + 2, sizeof *marked) : NULL;
+  if (!marked)
+    return;
+  memcpy(marked + 1, self.environment, count * sizeof *marked);
+  marked[0] = self.mark;
+  self.environment = marked;
+}
 
 static void supervisor_prepare(int socket, const struct supervisor_options *options) {
   self.options = options;
   if (socket != SUPERVISOR_SOCKET)
     dup3(socket, SUPERVISOR_SOCKET, O_CLOEXEC);
   closefrom(SUPERVISOR_SOCKET + 1);
-  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  if (!options->marks)
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+  supervisor_prepare_environment();
   setrlimit(RLIMIT_NOFILE, &options->files);
   /* Only ppoll lets the one signal through that wakes it; everything else that a command may send stays blocked. */
   sigemptyset(&self.none);
@@ -59,7 +80,7 @@ static void supervisor_exec(const int *descriptors, size_t count, char *const *a
   for (size_t i = 0; i < count; i++)
     dup2(descriptors[i], (int)i);
   sigprocmask(SIG_SETMASK, &self.none, NULL);
-  execve("/bin/sh", arguments, self.options->environment);
+  execve("/bin/sh", arguments, self.environment);
 }
 
 static int supervisor_spawn(const int *descriptors, size_t count) {
@@ -110,6 +131,7 @@ static void supervisor_start(int *descriptors, size_t count) {
 static void supervisor_obey(const struct supervisor_request *request, int *descriptors, size_t count) {
   switch (request->order) {
   case SUPERVISOR_START:
+    snprintf(self.mark, sizeof self.mark, SUPERVISOR_MARK, request->mark);
     supervisor_start(descriptors, count);
     break;
   case SUPERVISOR_SIGNAL:

@@ -25,7 +25,12 @@ enum supervisor_order {
 struct supervisor_request {
   uint32_t order;
   int32_t signal;
+  uint64_t mark; /* START, where options say so: the command's environment gets SUPERVISOR_MARK with this number */
 };
+
+#define SUPERVISOR_MARK_NAME "SANDBOXD_COMMAND="
+#define SUPERVISOR_MARK SUPERVISOR_MARK_NAME "%" PRIu64 "." /* the point ends it: no mark is the begin of another */
+#define SUPERVISOR_MARK_SIZE 48
 
 /* A script too long for an argument comes as a file, under this descriptor in the shell. */
 #define SUPERVISOR_SCRIPT 3
@@ -47,6 +52,7 @@ struct supervisor_options {
   char **environment;       /* of every command, NULL at its end */
   struct rlimit files;      /* RLIMIT_NOFILE of every command */
   bool scan;                /* see struct descend */
+  bool marks;               /* the kernel has no child subreapers: see descend_kill_marked */
 };
 
 /* The life of a supervisor, right after fork and with all signals blocked; `socket` is its end of the pair. */

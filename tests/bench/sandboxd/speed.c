@@ -85,6 +85,20 @@ static void measure_latency(void) {
          percentile(with, ROUNDS, 0.5), percentile(with, ROUNDS, 0.99), percentile(with, ROUNDS, 0.5) - p50);
 }
 
+/* What a shell in the sandbox needs for the same, `times` times and `at_once` at a time: milliseconds for all. */
+static double inside(int times, int at_once) {
+  char command[256];
+  struct run run;
+  snprintf(command, sizeof command,
+           "j=0; while [ $j -lt %d ]; do (i=0; while [ $i -lt %d ]; do sh -lc true; i=$((i+1)); done) & j=$((j+1)); done; wait",
+           at_once, times / at_once);
+  double begun = now();
+  run_start(&run, &client, command, NULL);
+  run_wait(&run);
+  run_free(&run);
+  return now() - begun;
+}
+
 static double bare_rate(void) {
   double begun = now();
   for (int i = 0; i < PARALLEL; i++)
@@ -116,6 +130,22 @@ static double exec_rate(void) {
     }
   }
   return ROUNDS / (now() - begun) * 1e3;
+}
+
+static void measure_inside(void) {
+  double bare = 0, with = 0;
+  for (int i = 0; i < 10; i++) {
+    bare += inside(ROUNDS / 10, 1);
+    double begun = now();
+    for (int j = 0; j < ROUNDS / 10; j++)
+      exec_one();
+    with += now() - begun;
+  }
+  printf("sh -lc true         inside mean %.3f ms   exec mean %.3f ms   added mean %.3f ms\n", bare / ROUNDS, with / ROUNDS,
+         (with - bare) / ROUNDS);
+  bare = ROUNDS / inside(ROUNDS, PARALLEL) * 1e3;
+  with = exec_rate();
+  printf("8 at once           inside %.0f/s   exec %.0f/s   ratio %.2f\n", bare, with, with / bare);
 }
 
 static void measure_rate(void) {
@@ -195,8 +225,12 @@ int main(int count, char **arguments) {
   client_configure(&client, 600000, 0, 0, NULL);
   if (own)
     print_memory("idle", agent.pid);
-  measure_latency();
-  measure_rate();
+  if (own) {
+    measure_latency();
+    measure_rate();
+  } else {
+    measure_inside();
+  }
   if (own)
     print_memory("after commands", agent.pid);
   measure_output();

@@ -20,6 +20,8 @@ static struct crew crew;
 static struct loop_timer patience;
 static char mark[32]; /* an argument of `sleep` by which a test finds its processes */
 
+static int marked(void);
+
 /* One command as the tests see it. */
 struct command {
   struct crew_supervisor *supervisor;
@@ -34,8 +36,8 @@ static void patience_over(void *context) {
   fail_msg("nothing happened for too long");
 }
 
-static int begin_with(bool scan) {
-  struct crew_options options = {.environment = environ, .scan = scan, .oom_score = -1};
+static int begin_with(bool scan, bool marks) {
+  struct crew_options options = {.environment = environ, .scan = scan, .marks = marks, .oom_score = -1};
   getrlimit(RLIMIT_NOFILE, &options.files);
   snprintf(mark, sizeof mark, "3153.%d", (int)getpid());
   patience = (struct loop_timer){.fired = patience_over};
@@ -44,17 +46,25 @@ static int begin_with(bool scan) {
 
 static int begin(void **state) {
   (void)state;
-  return begin_with(false);
+  return begin_with(false, false);
 }
 
 static int begin_scan(void **state) {
   (void)state;
-  return begin_with(true);
+  return begin_with(true, false);
+}
+
+static int begin_marks(void **state) {
+  (void)state;
+  return begin_with(false, true);
 }
 
 static int end(void **state) {
   (void)state;
   crew_end(&crew);
+  for (int i = 0; marked(); i++) /* without a subreaper they are killed, but somebody else's to wait for */
+    if (!crew.options.marks || i == 100 || usleep(10000))
+      return -1;
   loop_free(&loop);
   if (waitpid(-1, NULL, WNOHANG) != -1 || errno != ECHILD)
     return -1;
@@ -229,12 +239,13 @@ static void leaves_a_daemon_alive_and_its_pipe_open(void **state) {
   wait_end(command);
   assert_int_equal(command->status, 3 << 8);
   release(command);
-  assert_int_equal(crew.lingering, 1);
+  assert_int_equal(crew.lingering, !crew.options.marks); /* where the kernel lets it leave its supervisor's tree */
   assert_int_equal(crew.busy, 0);
   run_for(100, true);
   assert_int_equal(marked(), 1); /* it still writes: at a broken pipe it would have come to its sleep */
+  assert_int_equal(crew.leftovers.count, 1);
   expect_end("true", CREW_ENDED, 0); /* by another supervisor */
-  assert_int_equal(crew.lingering, 1);
+  assert_int_equal(crew.lingering, !crew.options.marks);
   assert_int_equal(crew.free, 1);
 }
 
@@ -395,6 +406,13 @@ int main(void) {
       {"scan: kills_every_descendant", kills_every_descendant, begin_scan, end, NULL},
       TEST(kills_what_forks_all_the_time),
       {"scan: kills_what_forks_all_the_time", kills_what_forks_all_the_time, begin_scan, end, NULL},
+      {"marks: kills_every_descendant", kills_every_descendant, begin_marks, end, NULL},
+      {"marks: leaves_a_daemon_alive_and_its_pipe_open", leaves_a_daemon_alive_and_its_pipe_open, begin_marks, end, NULL},
+      {"marks: kills_leftovers_if_told_before_release", kills_leftovers_if_told_before_release, begin_marks, end, NULL},
+      {"marks: loses_a_command_that_kills_its_supervisor_and_kills_the_rest",
+       loses_a_command_that_kills_its_supervisor_and_kills_the_rest, begin_marks, end, NULL},
+      {"marks: spares_other_commands_then", spares_other_commands_then, begin_marks, end, NULL},
+      {"marks: leaves_no_descriptor_open", leaves_no_descriptor_open, begin_marks, end, NULL},
       TEST(leaves_a_daemon_alive_and_its_pipe_open),
       TEST(takes_a_supervisor_back_when_the_last_leftover_ends),
       TEST(kills_leftovers_if_told_before_release),
