@@ -33,7 +33,7 @@ static void exchange_free(struct exchange *exchange) {
 }
 
 void exchange_settle(struct exchange *exchange) {
-  if (!exchange->connection && !exchange->running)
+  if (!exchange->connection && !exchange->running && !exchange->again)
     exchange_free(exchange);
 }
 
@@ -236,7 +236,9 @@ static void on_body_ended(void *request, enum connection_body how) {
 
 static void on_drained(void *request) {
   struct exchange *exchange = request;
-  if (exchange->handler && exchange->handler->drained)
+  if (exchange->json_length > 0)
+    exchange_json_drained(exchange);
+  else if (exchange->handler->drained)
     exchange->handler->drained(exchange);
   exchange_settle(exchange);
 }

@@ -13,6 +13,7 @@
 
 #include "gateway/handler.h"
 #include "gateway/http_head.h"
+#include "gateway/json_body.h"
 #include "gateway/loop.h"
 #include "gateway/route.h"
 #include "gateway/target.h"
@@ -35,7 +36,12 @@ struct exchange {
   struct http_text request_id_text;
 
   struct buffer body;   /* of the request, if it is JSON */
-  struct buffer answer; /* the answer's body */
+  struct buffer answer; /* the answer's body, or the piece of it that is being written */
+  struct json_body json; /* what a long answer is made of */
+  uint64_t json_length;  /* of that as JSON; 0 until it is known */
+  uint64_t json_measured; /* of what was looked at so far */
+  struct loop_event again_event;
+  bool again; /* the event is under way */
   char answer_head[REPLY_HEAD_BYTES];
   bool answered;        /* an answer has begun */
   bool aborted;         /* by exchange_abort */
@@ -62,6 +68,8 @@ void exchange_abort(struct exchange *exchange);
 
 /* Within gateway/exchange*.c: frees the exchange if nobody holds it any more. */
 void exchange_settle(struct exchange *exchange);
+/* Within gateway/exchange*.c: a piece of a long JSON body is written. */
+void exchange_json_drained(struct exchange *exchange);
 
 /* For handlers: the request. */
 
@@ -95,6 +103,9 @@ void exchange_cancel(struct exchange *exchange);
 
 /* 200 or 201 with exchange->answer as JSON. */
 void exchange_reply_json(struct exchange *exchange, int status);
+/* 200 with exchange->json; what it points to stays valid until handler->close. Long bodies are made a piece in each turn of the
+ * loop and as fast as the client takes them. */
+void exchange_reply_long_json(struct exchange *exchange);
 void exchange_reply_empty(struct exchange *exchange); /* 204 */
 /* The head of a file; `more` of the body follows by exchange_write unless the length is 0. */
 void exchange_reply_file(struct exchange *exchange, uint64_t length, const char *content_digest);

@@ -5,6 +5,8 @@
 
 #include "base/log.h"
 
+enum { SLICE_BYTES = 32768 }; /* of a long JSON body, made at once */
+
 /* Whether an answer may begin now; it then has. */
 static bool take_turn(struct exchange *exchange) {
   if (!exchange->connection || exchange->answered)
@@ -40,6 +42,71 @@ void exchange_reply_json(struct exchange *exchange, int status) {
     return;
   struct reply reply = {.status = status, .content = REPLY_JSON};
   respond_whole(exchange, &reply);
+}
+
+/* Long JSON: the length first, then the same again to the client; a slice in each turn of the loop, so that other requests get
+ * theirs. */
+
+static struct exchange *of_again(struct loop_event *event) {
+  struct exchange *exchange = (struct exchange *)(void *)((char *)event - offsetof(struct exchange, again_event));
+  exchange->again = false;
+  return exchange;
+}
+
+static void later(struct exchange *exchange, void (*run)(struct loop_event *event)) {
+  exchange->again = true;
+  exchange->again_event.run = run;
+  loop_later(exchange->loop, &exchange->again_event);
+}
+
+/* Makes the next slice; returns as json_body_next does. */
+static int make_slice(struct exchange *exchange) {
+  buffer_clear(&exchange->answer);
+  int more = json_body_next(&exchange->json, SLICE_BYTES, &exchange->answer);
+  if (more < 0)
+    exchange_cut(exchange);
+  return more;
+}
+
+static void begin_long_json(struct exchange *exchange) {
+  struct reply reply = {.status = 200, .content = REPLY_JSON, .content_length = exchange->json_measured};
+  struct http_text head = make_head(exchange, &reply);
+  exchange->json_length = exchange->json_measured;
+  json_body_rewind(&exchange->json);
+  connection_respond(exchange->connection, &head, 1, false);
+}
+
+static void measure(struct loop_event *event) {
+  struct exchange *exchange = of_again(event);
+  int more = exchange->connection ? make_slice(exchange) : -1;
+  exchange->json_measured += exchange->answer.length;
+  if (more > 0)
+    later(exchange, measure);
+  else if (more == 0)
+    begin_long_json(exchange);
+  exchange_settle(exchange);
+}
+
+static void write_slice(struct loop_event *event) {
+  struct exchange *exchange = of_again(event);
+  int more = exchange->connection ? make_slice(exchange) : -1;
+  if (more >= 0)
+    exchange_write(exchange, (struct http_text){.data = (const char *)exchange->answer.data, .length = exchange->answer.length},
+                   more == 0);
+  exchange_settle(exchange);
+}
+
+void exchange_json_drained(struct exchange *exchange) { later(exchange, write_slice); }
+
+void exchange_reply_long_json(struct exchange *exchange) {
+  if (json_body_size(&exchange->json) > SLICE_BYTES) {
+    if (take_turn(exchange))
+      later(exchange, measure);
+  } else if (json_body_next(&exchange->json, SIZE_MAX, &exchange->answer) < 0) {
+    exchange_fail(exchange, NULL);
+  } else {
+    exchange_reply_json(exchange, 200);
+  }
 }
 
 void exchange_reply_empty(struct exchange *exchange) {

@@ -6,8 +6,15 @@
 #include "gateway/translate.h"
 
 #include "base/limits.h"
+#include "base/memory.h"
 
+#include <stdio.h>
 #include <string.h>
+
+/* The end of the answer. */
+struct exec_state {
+  char end[32];
+};
 
 /* One more than the server allows, so that it can say what is wrong. */
 enum { ENV_ENTRIES = LIMIT_ENV_ENTRIES + 1 };
@@ -73,19 +80,22 @@ static int start(struct exchange *exchange, const struct json *json, struct erro
   return exchange_call(exchange, &method, &request.base, err);
 }
 
-/* json_write_string is where bytes become text: invalid UTF-8 turns into U+FFFD. */
-static int write_output(struct buffer *out, const char *before, ProtobufCBinaryData bytes) {
-  return buffer_append_string(out, before) < 0 ? -1 : json_write_string(out, (const char *)bytes.data, bytes.len);
-}
-
+/* Escaping is where bytes become text: invalid UTF-8 turns into U+FFFD. */
 static void answer(struct exchange *exchange, const ProtobufCMessage *reply) {
   const Sandbox__Lease__V1__ExecResponse *ended = (const Sandbox__Lease__V1__ExecResponse *)reply;
-  struct buffer *out = &exchange->answer;
-  if (write_output(out, "{\"stdout\":", ended->stdout) < 0 || write_output(out, ",\"stderr\":", ended->stderr) < 0 ||
-      buffer_append_format(out, ",\"code\":%d}", (int)ended->exit_code) < 0)
+  struct exec_state *state = memory_zero(sizeof *state);
+  exchange->state = state;
+  if (!state) {
     exchange_fail(exchange, NULL);
-  else
-    exchange_reply_json(exchange, 200);
+    return;
+  }
+  snprintf(state->end, sizeof state->end, "\",\"code\":%d}", (int)ended->exit_code);
+  json_body_add_text(&exchange->json, "{\"stdout\":\"");
+  json_body_add(&exchange->json, JSON_BODY_ESCAPE, ended->stdout.data, ended->stdout.len);
+  json_body_add_text(&exchange->json, "\",\"stderr\":\"");
+  json_body_add(&exchange->json, JSON_BODY_ESCAPE, ended->stderr.data, ended->stderr.len);
+  json_body_add_text(&exchange->json, state->end);
+  exchange_reply_long_json(exchange);
 }
 
 const struct handler handle_exec = {.body = HANDLER_BODY_JSON, .start = start, .answer = answer};

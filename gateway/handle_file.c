@@ -34,10 +34,6 @@ static int keep_state(struct exchange *exchange, const char *path, enum translat
   return 0;
 }
 
-static int write_path(struct buffer *out, const struct file_state *state) {
-  return buffer_append_string(out, "{\"path\":") < 0 ? -1 : json_write_string(out, state->path, strlen(state->path));
-}
-
 /* Reading */
 
 static int read_start(struct exchange *exchange, const struct json *json, struct error **err) {
@@ -53,24 +49,16 @@ static int read_start(struct exchange *exchange, const struct json *json, struct
   return exchange_call(exchange, &method, &request.base, err);
 }
 
-static int write_content(struct buffer *out, const struct file_state *state, ProtobufCBinaryData content) {
-  if (write_path(out, state) < 0 || buffer_append_string(out, ",\"content\":") < 0)
-    return -1;
-  if (state->encoding == TRANSLATE_UTF8)
-    return json_write_string(out, (const char *)content.data, content.len) < 0
-               ? -1
-               : buffer_append_string(out, ",\"encoding\":\"utf8\"}");
-  if (buffer_append_byte(out, '"') < 0 || text_base64(out, content.data, content.len) < 0)
-    return -1;
-  return buffer_append_string(out, "\",\"encoding\":\"base64\"}");
-}
-
 static void read_answer(struct exchange *exchange, const ProtobufCMessage *reply) {
   const Sandbox__Lease__V1__ReadFileResponse *file = (const Sandbox__Lease__V1__ReadFileResponse *)reply;
-  if (write_content(&exchange->answer, exchange->state, file->content) < 0)
-    exchange_fail(exchange, NULL);
-  else
-    exchange_reply_json(exchange, 200);
+  const struct file_state *state = exchange->state;
+  bool base64 = state->encoding == TRANSLATE_BASE64;
+  json_body_add_text(&exchange->json, "{\"path\":\"");
+  json_body_add(&exchange->json, JSON_BODY_ESCAPE, state->path, strlen(state->path));
+  json_body_add_text(&exchange->json, "\",\"content\":\"");
+  json_body_add(&exchange->json, base64 ? JSON_BODY_BASE64 : JSON_BODY_ESCAPE, file->content.data, file->content.len);
+  json_body_add_text(&exchange->json, base64 ? "\",\"encoding\":\"base64\"}" : "\",\"encoding\":\"utf8\"}");
+  exchange_reply_long_json(exchange);
 }
 
 const struct handler handle_file_read = {
@@ -110,6 +98,10 @@ static int write_start(struct exchange *exchange, const struct json *json, struc
       keep_state(exchange, request.path, encoding, err) < 0)
     return -1;
   return exchange_call(exchange, &method, &request.base, err);
+}
+
+static int write_path(struct buffer *out, const struct file_state *state) {
+  return buffer_append_string(out, "{\"path\":") < 0 ? -1 : json_write_string(out, state->path, strlen(state->path));
 }
 
 static void write_answer(struct exchange *exchange, const ProtobufCMessage *reply) {

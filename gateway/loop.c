@@ -58,13 +58,31 @@ void loop_post(struct loop *loop, struct loop_event *event) {
   h2o_multithread_send_message(&loop->events, &event->message);
 }
 
-static void on_events(h2o_multithread_receiver_t *receiver, h2o_linklist_t *messages) {
-  (void)receiver;
+static void run_events(h2o_linklist_t *messages) {
   while (!h2o_linklist_is_empty(messages)) {
     struct loop_event *event = H2O_STRUCT_FROM_MEMBER(struct loop_event, message.link, messages->next);
     h2o_linklist_unlink(&event->message.link);
     event->run(event);
   }
+}
+
+static void on_events(h2o_multithread_receiver_t *receiver, h2o_linklist_t *messages) {
+  (void)receiver;
+  run_events(messages);
+}
+
+void loop_later(struct loop *loop, struct loop_event *event) { h2o_linklist_insert(&loop->later, &event->message.link); }
+
+/* Those that put themselves off again wait for the turn after. Returns whether there were any: h2o does not know of what
+ * they did to its sockets, so it must not wait before it has looked at them. */
+static bool run_later(struct loop *loop) {
+  if (h2o_linklist_is_empty(&loop->later))
+    return false;
+  h2o_linklist_t now;
+  h2o_linklist_init_anchor(&now);
+  h2o_linklist_insert_list(&now, &loop->later);
+  run_events(&now);
+  return true;
 }
 
 /* Accepting */
@@ -223,8 +241,9 @@ static void *run(void *context) {
   struct loop *loop = context;
   evloop_init(loop);
   sem_post(&loop->ready);
-  while (!loop->finished) {
-    h2o_evloop_run(loop->evloop, INT32_MAX);
+  for (bool busy = false; !loop->finished;) {
+    h2o_evloop_run(loop->evloop, busy ? 0 : INT32_MAX);
+    busy = run_later(loop);
     peer_free_closed(loop);
   }
   evloop_free(loop);
@@ -273,6 +292,7 @@ static void loop_init(struct loop *loop, const struct options *options) {
   h2o_linklist_init_anchor(&loop->peers);
   h2o_linklist_init_anchor(&loop->closed);
   h2o_linklist_init_anchor(&loop->exchanges);
+  h2o_linklist_init_anchor(&loop->later);
   random_prefix(loop);
   sem_init(&loop->ready, 0, 0);
 }

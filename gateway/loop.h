@@ -24,7 +24,7 @@
 
 struct tls;
 
-/* What another thread tells the loop. One event is under way at a time. */
+/* What another thread tells the loop, or the loop itself for its next turn. One is under way at a time. */
 struct loop_event {
   h2o_multithread_message_t message;
   void (*run)(struct loop_event *event); /* on the loop's thread */
@@ -51,6 +51,7 @@ struct loop {
   h2o_linklist_t peers;     /* struct peer */
   h2o_linklist_t closed;    /* peers to be freed behind this turn of the loop */
   h2o_linklist_t exchanges; /* struct exchange */
+  h2o_linklist_t later;     /* struct loop_event, for the next turn */
   size_t peer_count, peer_limit, exchange_count;
 
   struct rpc_client *client;
@@ -74,6 +75,8 @@ void loop_join(struct loop *loop);
 
 /* Any thread. */
 void loop_post(struct loop *loop, struct loop_event *event);
+/* Runs the event in the next turn of the loop, after everybody else had a turn: for work that is done in slices. */
+void loop_later(struct loop *loop, struct loop_event *event);
 /* The Date header's value; valid until the next turn of the loop. */
 const char *loop_date(struct loop *loop);
 /* A new request id: 32 hexadecimal digits and a NUL. */

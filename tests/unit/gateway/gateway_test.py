@@ -330,6 +330,16 @@ class TranslationTest(Case):
         answer = self.call("POST", LEASE + "/exec", {"command": "10485760"})
         self.assertEqual(answer.json()["stdout"], "\0" * 10485760)
 
+    def test_long_files(self):
+        for size in (32768, 100000, 10485760):
+            noise = lease_double.noise(size)
+            body = {"path": str(size), "encoding": "base64"}
+            answer = self.call("POST", LEASE + "/files/read", body)
+            self.assertEqual(int(answer.headers["Content-Length"]), len(answer.body))
+            self.assertTrue(base64.b64decode(answer.json()["content"]) == noise)
+            answer = self.call("POST", LEASE + "/files/read", {"path": str(size)})
+            self.assertTrue(answer.json()["content"] == noise.decode("utf-8", "replace"))
+
     def test_read(self):
         for encoding, content in ((None, "café \ufffd\0"), ("utf8", "café \ufffd\0"), ("base64", "Y2Fmw6kg/wA=")):
             body = {"path": "/workspace/a \"b\"", "encoding": encoding}

@@ -48,6 +48,11 @@ def lease(id_="lease-0123456789abcdef0123456789abcdef", pool="coding", status=le
                            last_used_at=timestamp_pb2.Timestamp(seconds=1767323045))
 
 
+def noise(size):
+    """Bytes of every kind, always the same."""
+    return hashlib.shake_128(b"noise").digest(size)
+
+
 class Service(lease_pb2_grpc.LeaseServiceServicer):
     def __init__(self):
         self.calls = []            # names of the methods that were called, in order
@@ -114,6 +119,8 @@ class Service(lease_pb2_grpc.LeaseServiceServicer):
     def ReadFile(self, request, context):
         self._enter("ReadFile", request, context)
         self._scene(request.path, context)
+        if request.path.isdigit():
+            return lease_pb2.ReadFileResponse(content=noise(int(request.path)))
         return lease_pb2.ReadFileResponse(content=b"caf\xc3\xa9 \xff\0")
 
     def WriteFile(self, request, context):
