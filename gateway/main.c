@@ -3,9 +3,11 @@
  */
 #include "base/error.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "gateway/listener.h"
 #include "gateway/loop.h"
 #include "gateway/options.h"
+#include "rpc/log.h"
 
 #include <getopt.h>
 #include <grpc/grpc.h>
@@ -14,8 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#define VERSION "0.1.0"
 
 static const char help[] =
     "Usage: lease-gateway [--config FILE]\n"
@@ -52,7 +52,7 @@ static int read_arguments(int count, char **arguments, const char **config_path)
       *config_path = optarg;
       break;
     case 'v':
-      puts("lease-gateway " VERSION);
+      puts("lease-gateway " PLATFORM_VERSION);
       return 1;
     case 'h':
       fputs(help, stdout);
@@ -134,6 +134,7 @@ static int run(struct options *options, const char *config_path, struct error **
   if (options_read(options, config_path, err) < 0 || set_log_level(options->config, err) < 0)
     return -1;
   block_signals(&signals);
+  rpc_log_install();
   grpc_init();
   if (serve(options, &signals, err) < 0)
     return -1;
