@@ -1,7 +1,7 @@
 /*
- * GET /v1/leases/{id}/files/content: a streamed file, from the sandbox to the client. The next message is asked for when the
- * socket has taken the one before. The last piece is held back until the server has said that all is well, so that a
- * client never gets a whole body of a transfer that failed.
+ * GET /v1/leases/{id}/files/content: a streamed file, from the sandbox to the client. While the socket takes one piece the next
+ * one is asked for, and no more than that. The last piece is held back until the server has said that all is well, so that
+ * a client never gets a whole body of a transfer that failed.
  */
 #include "gateway/content.h"
 #include "gateway/exchange.h"
@@ -23,7 +23,10 @@ struct download {
   bool known; /* size and digest have come */
   uint64_t size, received;
   char digest[64]; /* the header's value */
-  grpc_slice piece; /* being written, or held back */
+  bool busy;       /* the head or a piece is being written */
+  bool ended;      /* the server has said that all is well */
+  grpc_slice piece; /* being written */
+  grpc_slice next;  /* to be written then; empty if there is none */
 };
 
 static int start(struct exchange *exchange, const struct json *json, struct error **err) {
@@ -34,7 +37,7 @@ static int start(struct exchange *exchange, const struct json *json, struct erro
   struct download *download = memory_zero(sizeof *download);
   if (!download)
     return error_set_memory(err);
-  download->piece = grpc_empty_slice();
+  download->piece = download->next = grpc_empty_slice();
   exchange->state = download;
   Sandbox__Lease__V1__DownloadFileRequest request = SANDBOX__LEASE__V1__DOWNLOAD_FILE_REQUEST__INIT;
   request.path = path;
@@ -68,26 +71,42 @@ static void begin(struct exchange *exchange, const Sandbox__Lease__V1__FileInfo 
   }
   download->known = true;
   download->size = (uint64_t)info->size_bytes;
-  if (download->size > 0)
+  if (download->size > 0) {
+    download->busy = true;
     exchange_reply_file(exchange, download->size, download->digest);
-  else
+  }
+  exchange_receive(exchange);
+}
+
+/* Writes the next piece if it is time, and asks for the one behind it. */
+static void write_next(struct exchange *exchange) {
+  struct download *download = exchange->state;
+  bool last = download->received == download->size;
+  if (download->busy || GRPC_SLICE_LENGTH(download->next) == 0 || (last && !download->ended))
+    return;
+  grpc_slice_unref(download->piece);
+  download->piece = download->next;
+  download->next = grpc_empty_slice();
+  download->busy = true;
+  if (!last)
     exchange_receive(exchange);
+  const char *bytes = (const char *)GRPC_SLICE_START_PTR(download->piece);
+  exchange_write(exchange, (struct http_text){.data = bytes, .length = GRPC_SLICE_LENGTH(download->piece)}, last);
 }
 
 static void give(struct exchange *exchange, grpc_slice piece) {
   struct download *download = exchange->state;
   size_t length = GRPC_SLICE_LENGTH(piece);
-  grpc_slice_unref(download->piece);
-  download->piece = piece;
+  grpc_slice_unref(download->next);
+  download->next = piece;
   if (!download->known || length > download->size - download->received) {
     fail(exchange, NULL);
     return;
   }
   download->received += length;
   if (download->received == download->size || length == 0)
-    exchange_receive(exchange);
-  else
-    exchange_write(exchange, (struct http_text){.data = (const char *)GRPC_SLICE_START_PTR(piece), .length = length}, false);
+    exchange_receive(exchange); /* its end */
+  write_next(exchange);
 }
 
 static void message(struct exchange *exchange, grpc_byte_buffer *buffer) {
@@ -110,26 +129,29 @@ static void message(struct exchange *exchange, grpc_byte_buffer *buffer) {
     protobuf_c_message_free_unpacked(unpacked, NULL);
 }
 
-static void drained(struct exchange *exchange) { exchange_receive(exchange); }
+static void drained(struct exchange *exchange) {
+  struct download *download = exchange->state;
+  download->busy = false;
+  write_next(exchange);
+}
 
 static void ended(struct exchange *exchange, const struct error *err) {
   struct download *download = exchange->state;
-  if (err || !download->known || download->received != download->size) {
+  download->ended = true;
+  if (err || !download->known || download->received != download->size)
     fail(exchange, err);
-    return;
-  }
-  struct http_text last = {.data = (const char *)GRPC_SLICE_START_PTR(download->piece),
-                           .length = GRPC_SLICE_LENGTH(download->piece)};
-  if (download->size > 0)
-    exchange_write(exchange, last, true);
-  else
+  else if (download->size == 0)
     exchange_reply_file(exchange, 0, download->digest);
+  else
+    write_next(exchange);
 }
 
 static void close_state(struct exchange *exchange) {
   struct download *download = exchange->state;
-  if (download)
-    grpc_slice_unref(download->piece);
+  if (!download)
+    return;
+  grpc_slice_unref(download->piece);
+  grpc_slice_unref(download->next);
 }
 
 const struct handler handle_download = {
