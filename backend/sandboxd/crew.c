@@ -43,6 +43,8 @@ struct crew_supervisor {
   uint64_t released;
   uint64_t mark;
   bool killing; /* the command was told to die */
+  bool over;    /* its main process has ended, with `status` */
+  int status;
 };
 
 /* --- making and unmaking --- */
@@ -179,18 +181,28 @@ static void crew_kill_marked(const struct crew_supervisor *supervisor) {
   descend_kill_marked(&supervisor->crew->descend, mark);
 }
 
+static void crew_tell_ended(struct crew_supervisor *supervisor, enum crew_ended ended, int status) {
+  crew_state_set(supervisor, CREW_STATE_ENDED);
+  if (supervisor->killing)
+    crew_kill_marked(supervisor);
+  supervisor->ended(supervisor->context, ended, status);
+}
+
 static void crew_report(struct crew_supervisor *supervisor, const struct supervisor_report *report) {
   supervisor->clean = report->clean;
   if (report->clean)
     loop_timer_stop(supervisor->crew->loop, &supervisor->guard);
   if (supervisor->state == CREW_STATE_LINGERING && report->clean)
     crew_recycle(supervisor);
-  if (supervisor->state != CREW_STATE_BUSY || report->news == SUPERVISOR_CLEAN)
+  if (supervisor->state != CREW_STATE_BUSY)
     return;
-  crew_state_set(supervisor, CREW_STATE_ENDED);
-  if (supervisor->killing)
-    crew_kill_marked(supervisor);
-  supervisor->ended(supervisor->context, report->news == SUPERVISOR_FAILED ? CREW_FAILED : CREW_ENDED, report->status);
+  if (report->news != SUPERVISOR_CLEAN) {
+    supervisor->over = true;
+    supervisor->status = report->status;
+  }
+  /* It may have ended by itself just before it was told to die: then its end is told when the rest is dead, too. */
+  if (report->clean || !supervisor->killing)
+    crew_tell_ended(supervisor, report->news == SUPERVISOR_FAILED ? CREW_FAILED : CREW_ENDED, supervisor->status);
 }
 
 /* One report. Returns false if there is none; *over then says that none will come. */
@@ -239,8 +251,7 @@ static void crew_supervisor_died(struct crew_supervisor *supervisor) {
   loop_timer_stop(crew->loop, &supervisor->guard);
   crew_socket_close(supervisor);
   if (state == CREW_STATE_BUSY) {
-    crew_state_set(supervisor, CREW_STATE_ENDED);
-    supervisor->ended(supervisor->context, CREW_LOST, 0);
+    crew_tell_ended(supervisor, supervisor->over ? CREW_ENDED : CREW_LOST, supervisor->status);
   } else if (state != CREW_STATE_ENDED) {
     crew_supervisor_free(supervisor);
   }
@@ -281,14 +292,23 @@ static void crew_oom_score_init(struct crew *crew, int descriptor) {
   crew->oom_commands = crew->oom_own + CREW_OOM_SCORE < 1000 ? crew->oom_own + CREW_OOM_SCORE : 1000;
 }
 
+/* Asked of a child: old gVisor says yes to pid 1, which is one anyway, and no to everybody else. */
+static bool crew_can_subreap(void) {
+  int status = 1;
+  pid_t child = vfork();
+  if (child == 0)
+    _exit(prctl(PR_SET_CHILD_SUBREAPER, 1) ? 1 : 0);
+  return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
 int crew_init(struct crew *crew, struct loop *loop, const struct crew_options *options, struct error **err) {
   sigset_t all, child;
   *crew = (struct crew){.loop = loop, .leftovers.loop = loop};
-  crew->options = (struct supervisor_options){options->environment, options->files, options->scan, options->marks};
+  crew->options = (struct supervisor_options){.environment = options->environment, .files = options->files, .scan = options->scan};
   crew_oom_score_init(crew, options->oom_score);
   descend_open(&crew->descend, options->scan);
-  if (prctl(PR_SET_CHILD_SUBREAPER, !options->marks))
-    crew->options.marks = true;
+  prctl(PR_SET_CHILD_SUBREAPER, !options->marks);
+  crew->options.marks = options->marks || !crew_can_subreap();
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, NULL);
   sigemptyset(&child);
@@ -357,7 +377,8 @@ static int crew_script(const char *text, size_t length) {
 
 static void crew_mark(struct crew_supervisor *supervisor) {
   supervisor->mark = ++supervisor->crew->marks;
-  supervisor->killing = false;
+  supervisor->killing = supervisor->over = false;
+  supervisor->status = 0;
 }
 
 /* A free one, which a command may have stopped or killed, or a new one. It gets the command. */

@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -92,22 +93,26 @@ static void descend_read_children(const struct descend *descend, pid_t parent, p
   close(list);
 }
 
-/* Notes a process and its parent: the second field behind the last ')' of /proc/PID/stat, since a program's name may hold anything. */
-static void descend_read_parent(const struct descend *descend, pid_t unused, pid_t pid) {
+/* State and parent: the first two fields behind the last ')' of /proc/PID/stat, since a program's name may hold anything. Returns 0, or
+ * -1 if there is no such process. */
+static int descend_read_stat(const struct descend *descend, pid_t pid, char *state, pid_t *parent) {
   char name[DESCEND_NAME], text[512];
-  int parent;
-  (void)unused;
   snprintf(name, sizeof name, "%d/stat", (int)pid);
   int file = openat(descend->proc, name, O_RDONLY | O_CLOEXEC);
   if (file < 0)
-    return;
+    return -1;
   ssize_t length = read(file, text, sizeof text - 1);
   close(file);
-  if (length <= 0)
-    return;
-  text[length] = 0;
+  text[length > 0 ? length : 0] = 0;
   const char *at = strrchr(text, ')');
-  if (at && sscanf(at, ") %*c %d", &parent) == 1 && family.count < DESCEND_QUEUE)
+  return at && sscanf(at, ") %c %d", state, parent) == 2 ? 0 : -1;
+}
+
+static void descend_note(const struct descend *descend, pid_t unused, pid_t pid) {
+  char state;
+  pid_t parent;
+  (void)unused;
+  if (family.count < DESCEND_QUEUE && !descend_read_stat(descend, pid, &state, &parent))
     family.entries[family.count++] = (struct descend_entry){pid, parent};
 }
 
@@ -148,7 +153,7 @@ size_t descend_kill(const struct descend *descend, pid_t root, const pid_t *spar
   pid_t parent = root;
   queue.next = queue.count = family.count = 0;
   if (descend->scan)
-    descend_each(descend, ".", 0, descend_read_parent);
+    descend_each(descend, ".", 0, descend_note);
   for (;;) {
     descend_list(descend, parent);
     do {
@@ -167,16 +172,18 @@ static struct {
   char text[DESCEND_MARK + 1]; /* a NUL in front: where an entry begins */
   size_t length;
   size_t killed;
+  size_t unsure; /* processes that have no environment just now, since they are within execve */
 } mark;
 
-static bool descend_is_marked(const struct descend *descend, pid_t pid) {
+/* Returns 1, 0, or -1 if there is no environment. */
+static int descend_is_marked(const struct descend *descend, pid_t pid) {
   char name[DESCEND_NAME], bytes[DESCEND_MARK + DESCEND_READ] = "";
   size_t kept = 1, total = 0; /* as if a NUL stood in front of all */
   bool found = false;
   snprintf(name, sizeof name, "%d/environ", (int)pid);
   int file = openat(descend->proc, name, O_RDONLY | O_CLOEXEC);
   if (file < 0)
-    return false;
+    return 0;
   for (ssize_t length; !found && total < DESCEND_ENVIRONMENT && (length = read(file, bytes + kept, DESCEND_READ)) > 0;) {
     size_t have = kept + (size_t)length;
     found = memmem(bytes, have, mark.text, mark.length) != NULL;
@@ -185,21 +192,32 @@ static bool descend_is_marked(const struct descend *descend, pid_t pid) {
     memmove(bytes, bytes + have - kept, kept);
   }
   close(file);
-  return found;
+  return found ? 1 : total ? 0 : -1;
+}
+
+/* Neither a zombie nor a thread of the kernel. */
+static bool descend_has_program(const struct descend *descend, pid_t pid) {
+  char state;
+  pid_t parent;
+  return !descend_read_stat(descend, pid, &state, &parent) && !strchr("ZX", state) && pid != 2 && parent != 2;
 }
 
 static void descend_kill_if_marked(const struct descend *descend, pid_t self, pid_t pid) {
-  if (pid != self && descend_is_marked(descend, pid) && !kill(pid, SIGKILL))
+  int marked = pid == self ? 0 : descend_is_marked(descend, pid);
+  if (marked > 0 && !kill(pid, SIGKILL))
     mark.killed++;
+  if (marked < 0 && descend_has_program(descend, pid))
+    mark.unsure++;
 }
 
 void descend_kill_marked(const struct descend *descend, const char *text) {
   mark.length = strnlen(text, DESCEND_MARK - 1) + 1;
   memcpy(mark.text + 1, text, mark.length - 1);
   for (int round = 0; round < DESCEND_ROUNDS; round++) {
-    mark.killed = 0;
+    mark.killed = mark.unsure = 0;
     descend_each(descend, ".", getpid(), descend_kill_if_marked);
-    if (!mark.killed)
+    if (!mark.killed && !mark.unsure)
       return;
+    sched_yield();
   }
 }

@@ -149,13 +149,13 @@ static void a_command_ends_with_its_main_process(void **state) {
   struct run run;
   int64_t begun = client_now();
   (void)state;
-  run_start(&run, &client, "sh -c 'while echo x; do sleep 0.01; done; sleep 7001.3' 7001.3 & sleep 0.05; echo end; exit 4", NULL);
+  run_start(&run, &client, "sh -c 'while echo x; do sleep 0.01; done' 7001.3 & sleep 0.05; echo end; exit 4", NULL);
   run_wait(&run);
   expect_end(&run, ENDED(EXITED), 4, 0);
   assert_true(client_now() - begun < 2000);
   assert_non_null(strstr(buffer_text(&run.output[0]), "end\n"));
   client_for(&client, 100);
-  assert_int_equal(processes_with("7001.3"), 1); /* it writes on */
+  assert_in_range(processes_with("7001.3"), 1, 2); /* it writes on; a child may be about to become `sleep` */
   run_free(&run);
 }
 
