@@ -24,16 +24,17 @@ enum {
   CUT_MS = 1000, /* from telling handlers to cutting off clients */
 };
 
-struct queue {
+struct call_queue {
   struct acceptor *acceptor;
   grpc_completion_queue *queue;
   pthread_t thread;
+  struct call_outbox outbox;
 };
 
 struct acceptor {
   uv_loop_t *loop;
   grpc_server *server;
-  struct queue queues[ACCEPTOR_THREADS_MAX];
+  struct call_queue queues[ACCEPTOR_THREADS_MAX];
   unsigned queue_count, thread_count;
   struct call_shared shared;
   struct inbox inbox;
@@ -46,7 +47,7 @@ struct acceptor {
 
 /* Calls */
 
-static void request_post(struct queue *queue);
+static void request_post(struct call_queue *queue);
 
 static void accepted_tag(struct rpc_tag *tag, bool ok) {
   struct call *call = RPC_TAG_OWNER(tag, struct call, accepted);
@@ -54,19 +55,19 @@ static void accepted_tag(struct rpc_tag *tag, bool ok) {
     call_unref(call);
     return;
   }
-  request_post(call->acceptor_queue);
+  request_post(MAILBOX_ITEM_OWNER(call->outbox, struct call_queue, outbox));
   call_begin(call);
 }
 
 /* Without memory there is one request less, until the server has none; it then answers nobody, but lives. */
-static void request_post(struct queue *queue) {
+static void request_post(struct call_queue *queue) {
   struct call *call = memory_zero(sizeof *call);
   if (!call)
     return;
   atomic_init(&call->references, 1);
   atomic_fetch_add_explicit(&queue->acceptor->shared.open, 1, memory_order_relaxed);
   call->shared = &queue->acceptor->shared;
-  call->acceptor_queue = queue;
+  call->outbox = &queue->outbox;
   call->accepted.run = accepted_tag;
   grpc_call_details_init(&call->details);
   grpc_metadata_array_init(&call->metadata);
@@ -126,15 +127,15 @@ static int routes_make(struct call_shared *shared, const struct acceptor_options
 }
 
 /* The last call has ended, and there will be no other. */
-static void ended_item(struct inbox_item *item) {
-  struct acceptor *acceptor = INBOX_ITEM_OWNER(item, struct acceptor, shared.ended);
+static void ended_item(struct mailbox_item *item) {
+  struct acceptor *acceptor = MAILBOX_ITEM_OWNER(item, struct acceptor, shared.ended);
   uv_timer_stop(&acceptor->timer);
   acceptor->done(acceptor->done_context);
 }
 
 /* No call runs any more: idle connections need not be waited for. */
-static void alone_item(struct inbox_item *item) {
-  struct acceptor *acceptor = INBOX_ITEM_OWNER(item, struct acceptor, shared.alone);
+static void alone_item(struct mailbox_item *item) {
+  struct acceptor *acceptor = MAILBOX_ITEM_OWNER(item, struct acceptor, shared.alone);
   if (acceptor->server)
     grpc_server_cancel_all_calls(acceptor->server);
 }
@@ -162,8 +163,9 @@ struct acceptor *acceptor_new(const struct acceptor_options *options, struct err
   acceptor->server = grpc_server_new();
   acceptor->queue_count = options->threads;
   for (unsigned i = 0; i < acceptor->queue_count; i++) {
-    struct queue *queue = &acceptor->queues[i];
+    struct call_queue *queue = &acceptor->queues[i];
     queue->acceptor = acceptor;
+    call_outbox_init(&queue->outbox);
     queue->queue = grpc_completion_queue_create_for_next(NULL);
     grpc_server_register_completion_queue(acceptor->server, queue->queue, NULL);
   }
@@ -177,7 +179,7 @@ int acceptor_listen(struct acceptor *acceptor, const char *address, grpc_server_
 }
 
 static void *queue_main(void *argument) {
-  struct queue *queue = argument;
+  struct call_queue *queue = argument;
   rpc_queue_run(queue->queue);
   return NULL;
 }
@@ -190,7 +192,7 @@ int acceptor_start(struct acceptor *acceptor, struct error **err) {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   int result = 0;
   while (result == 0 && acceptor->thread_count < acceptor->queue_count) {
-    struct queue *queue = &acceptor->queues[acceptor->thread_count];
+    struct call_queue *queue = &acceptor->queues[acceptor->thread_count];
     result = pthread_create(&queue->thread, NULL, queue_main, queue);
     if (result == 0)
       acceptor->thread_count++;
@@ -259,7 +261,7 @@ static void handle_closed(uv_handle_t *handle) {
 
 static void inbox_closed(uv_handle_t *handle) {
   struct inbox *inbox = handle->data;
-  handle->data = INBOX_ITEM_OWNER(inbox, struct acceptor, inbox);
+  handle->data = MAILBOX_ITEM_OWNER(inbox, struct acceptor, inbox);
   handle_closed(handle);
 }
 

@@ -1,7 +1,6 @@
 /*
- * The side of a call that handlers see: dispatch on the loop, answers, messages of a stream, and what a handler is told.
- * Batches are started from the loop itself; only their tags come back on completion-queue threads, which pass on
- * through the inbox what a handler waits for.
+ * The side of a call that handlers see, all of it on the loop: dispatch, answers, messages of a stream, and what a handler
+ * is told.
  */
 #include "server/call.h"
 
@@ -9,11 +8,9 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "rpc/message.h"
-#include "rpc/status.h"
 #include "server/call_state.h"
 
 #include <grpc/byte_buffer.h>
-#include <grpc/slice.h>
 #include <grpc/support/time.h>
 
 /* Life */
@@ -63,53 +60,14 @@ static void live_remove(struct call *call) {
 
 /* Answers */
 
-static void answered_tag(struct rpc_tag *tag, bool ok) {
-  (void)ok;
-  call_unref(RPC_TAG_OWNER(tag, struct call, answered));
-}
-
-static grpc_op *add_operation(grpc_op *operations, size_t *count, grpc_op_type type) {
-  grpc_op *operation = &operations[(*count)++];
-  *operation = (grpc_op){.op = type};
-  return operation;
-}
-
-void call_end(struct call *call, grpc_byte_buffer *reply, grpc_status_code code, const struct error *err) {
-  grpc_op operations[3];
-  size_t count = 0;
-  if (!call->headers_sent)
-    add_operation(operations, &count, GRPC_OP_SEND_INITIAL_METADATA);
-  if (reply)
-    add_operation(operations, &count, GRPC_OP_SEND_MESSAGE)->data.send_message.send_message = reply;
-  grpc_op *status = add_operation(operations, &count, GRPC_OP_SEND_STATUS_FROM_SERVER);
-  grpc_slice message = grpc_empty_slice();
-  grpc_metadata details = {.key = grpc_slice_from_static_string("grpc-status-details-bin"), .value = grpc_empty_slice()};
-  if (code != GRPC_STATUS_OK) {
-    message = grpc_slice_from_copied_string(error_message(err));
-    details.value = rpc_status_details(err);
-    status->data.send_status_from_server.status = code;
-    status->data.send_status_from_server.status_details = &message;
-    status->data.send_status_from_server.trailing_metadata = &details;
-    status->data.send_status_from_server.trailing_metadata_count = GRPC_SLICE_LENGTH(details.value) > 0;
-  }
-  call->answered.run = answered_tag;
-  grpc_call_error refused = rpc_start_batch(call->rpc, operations, count, &call->answered);
-  grpc_slice_unref(message);
-  grpc_slice_unref(details.value);
-  if (reply)
-    grpc_byte_buffer_destroy(reply);
-  if (refused != GRPC_CALL_OK) { /* not known to happen; the client must not be left waiting */
-    log_write(LOG_ERROR, "call_not_answered", LOG_TEXT("detail", grpc_call_error_to_string(refused)));
-    grpc_call_cancel(call->rpc, NULL);
-    call_unref(call);
-  }
-}
-
-/* A call is answered once: from here on it is no longer the handler's. */
-static void answer(struct call *call, grpc_byte_buffer *reply, grpc_status_code code, const struct error *err) {
+/* Takes over reply and err. From here on the call is no longer the handler's. */
+static void answer(struct call *call, grpc_byte_buffer *reply, grpc_status_code code, struct error *err) {
   live_remove(call);
   call->is_answered = true;
-  call_end(call, reply, code, err);
+  call->reply = reply;
+  call->code = code;
+  call->err = err;
+  call_wish_answer(call);
 }
 
 void call_reply_buffer(struct call *call, grpc_byte_buffer *reply) { answer(call, reply, GRPC_STATUS_OK, NULL); }
@@ -131,7 +89,6 @@ void call_fail_as(struct call *call, grpc_status_code code, struct error *err) {
   enum log_level level = error_reason(err) == REASON_INTERNAL ? LOG_ERROR : LOG_DEBUG;
   log_write(level, "call_failed", LOG_TEXT("method", call->route->method->path), LOG_REASON(err), LOG_DETAIL(err));
   answer(call, NULL, code, err);
-  error_free(&err);
 }
 
 void call_fail(struct call *call, struct error *err) {
@@ -152,6 +109,13 @@ int64_t call_deadline(const struct call *call) {
   return clock_boot() + left.tv_sec * CLOCK_SECOND + left.tv_nsec;
 }
 
+void call_send(struct call *call, grpc_byte_buffer *message) {
+  call->outgoing = message;
+  call_wish_send(call);
+}
+
+void call_receive(struct call *call) { call_wish_receive(call); }
+
 /* What a handler is told */
 
 void call_tell_cancelled(struct call *call) {
@@ -162,8 +126,8 @@ void call_tell_cancelled(struct call *call) {
   call->events->cancelled(call->events_context);
 }
 
-void call_closed(struct inbox_item *item) {
-  struct call *call = INBOX_ITEM_OWNER(item, struct call, closed_item);
+void call_closed(struct mailbox_item *item) {
+  struct call *call = MAILBOX_ITEM_OWNER(item, struct call, closed_item);
   if (!call->is_answered)
     call_tell_cancelled(call);
   else if (!call->cancel_told && call->events && call->events->closed)
@@ -171,8 +135,8 @@ void call_closed(struct inbox_item *item) {
   call_unref(call);
 }
 
-static void watch_item(struct inbox_item *item) {
-  struct call *call = INBOX_ITEM_OWNER(item, struct call, watch_item);
+static void watch_item(struct mailbox_item *item) {
+  struct call *call = MAILBOX_ITEM_OWNER(item, struct call, watch_item);
   call_tell_cancelled(call);
   call_unref(call);
 }
@@ -190,55 +154,15 @@ void call_watch(struct call *call, const struct call_events *events, void *conte
   inbox_post(call->shared->inbox, &call->watch_item);
 }
 
-void call_dispatch(struct inbox_item *item) {
-  struct call *call = INBOX_ITEM_OWNER(item, struct call, incoming_item);
-  live_add(call);
-  if (call->is_cancelled || call->shared->is_cancelling) {
-    struct error *err = NULL;
-    error_set(&err, REASON_ABORTED, NULL);
-    call_fail(call, err);
-  } else {
-    call->route->method->handle(call, call->request, call->route->context);
-  }
-  call_unref(call);
-}
-
-/* Streams */
-
-static void sent_item(struct inbox_item *item) {
-  struct call *call = INBOX_ITEM_OWNER(item, struct call, sent_item);
+void call_sent(struct mailbox_item *item) {
+  struct call *call = MAILBOX_ITEM_OWNER(item, struct call, sent_item);
   if (!call->is_answered && call->events && call->events->sent)
     call->events->sent(call->events_context);
   call_unref(call);
 }
 
-/* A message that did not leave has no other cause than the end of the call, which `cancelled` tells. */
-static void sent_tag(struct rpc_tag *tag, bool ok) {
-  struct call *call = RPC_TAG_OWNER(tag, struct call, sent);
-  if (!ok) {
-    call_unref(call);
-    return;
-  }
-  call->sent_item.run = sent_item;
-  inbox_post(call->shared->inbox, &call->sent_item);
-}
-
-void call_send(struct call *call, grpc_byte_buffer *message) {
-  grpc_op operations[2];
-  size_t count = 0;
-  if (!call->headers_sent)
-    add_operation(operations, &count, GRPC_OP_SEND_INITIAL_METADATA);
-  call->headers_sent = true;
-  add_operation(operations, &count, GRPC_OP_SEND_MESSAGE)->data.send_message.send_message = message;
-  call->sent.run = sent_tag;
-  call_ref(call);
-  if (rpc_start_batch(call->rpc, operations, count, &call->sent) != GRPC_CALL_OK)
-    call_unref(call); /* two sends at once: the handler's mistake */
-  grpc_byte_buffer_destroy(message);
-}
-
-static void incoming_item(struct inbox_item *item) {
-  struct call *call = INBOX_ITEM_OWNER(item, struct call, incoming_item);
+void call_incoming(struct mailbox_item *item) {
+  struct call *call = MAILBOX_ITEM_OWNER(item, struct call, incoming_item);
   grpc_byte_buffer *message = call->incoming;
   call->incoming = NULL;
   if (!call->is_answered && call->events && call->events->message)
@@ -248,21 +172,15 @@ static void incoming_item(struct inbox_item *item) {
   call_unref(call);
 }
 
-/* No message is the client's half-close, unless the call broke: that is told by `cancelled`, never taken for the end. */
-static void received_tag(struct rpc_tag *tag, bool ok) {
-  struct call *call = RPC_TAG_OWNER(tag, struct call, received);
-  if (!ok || (!call->incoming && grpc_call_failed_before_recv_message(call->rpc))) {
-    call_unref(call);
-    return;
+void call_dispatch(struct mailbox_item *item) {
+  struct call *call = MAILBOX_ITEM_OWNER(item, struct call, incoming_item);
+  live_add(call);
+  if (call->is_cancelled || call->shared->is_cancelling) {
+    struct error *err = NULL;
+    error_set(&err, REASON_ABORTED, NULL);
+    call_fail(call, err);
+  } else {
+    call->route->method->handle(call, call->request, call->route->context);
   }
-  call->incoming_item.run = incoming_item;
-  inbox_post(call->shared->inbox, &call->incoming_item);
-}
-
-void call_receive(struct call *call) {
-  grpc_op operation = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &call->incoming};
-  call->received.run = received_tag;
-  call_ref(call);
-  if (rpc_start_batch(call->rpc, &operation, 1, &call->received) != GRPC_CALL_OK)
-    call_unref(call); /* two at once: the handler's mistake */
+  call_unref(call);
 }

@@ -1,10 +1,15 @@
 /*
  * What a call is made of: the seam inside the gRPC plumbing, between the acceptor, which brings calls in
- * (call_intake.c), and the side of the handlers (call.c). Handlers see server/call.h alone.
+ * (call_intake.c), the side of the handlers (call.c), and the batches started for them (call_batch.c). Handlers see
+ * server/call.h alone.
  *
  * A call begins on a completion-queue thread and belongs to it until it is answered there, which ends it, or handed to
- * the loop; then it is the loop's until answered. References keep it in memory: one until it is answered and that answer is
- * out, one for every other tag under way, one for every inbox item posted.
+ * the loop; then it is the loop's until answered. Only the queue thread starts batches, also for the loop, which posts what
+ * it wants to the queue's outbox: gRPC hands the work of a connection that two threads want at once to a third, and
+ * that costs more than the way through the outbox, where one wake-up serves many calls.
+ *
+ * References keep a call in memory: one until it is answered and that answer is out, one for every other tag under way,
+ * one for every item posted.
  */
 #ifndef SERVER_CALL_STATE_H
 #define SERVER_CALL_STATE_H
@@ -12,7 +17,7 @@
 #include "base/identity.h"
 #include "rpc/queue.h"
 #include "server/call.h"
-#include "server/inbox.h"
+#include "server/mailbox.h"
 #include <grpc/grpc.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -35,28 +40,44 @@ struct call_shared {
    * first leaves it alone posts `alone`. */
   atomic_uint open;
   atomic_bool waits_to_be_alone;
-  struct inbox_item ended, alone;
+  struct mailbox_item ended, alone;
   struct call *live;  /* loop: with a handler, not answered; doubly linked */
   bool is_cancelling; /* loop: no handler sees a call any more */
+};
+
+/* What the loop wants a queue thread to do; one for each completion queue. */
+struct call_outbox {
+  struct mailbox mailbox;
+  struct rpc_tag wake;
 };
 
 struct call {
   atomic_uint references;
   struct call_shared *shared;
+  struct call_outbox *outbox;
   const struct call_route *route;
 
   grpc_call *rpc;
   grpc_call_details details;
   grpc_metadata_array metadata;
-  grpc_byte_buffer *incoming; /* written by gRPC while `received` is under way */
-  int cancelled;              /* written by gRPC while `closed` is under way */
-
   struct rpc_tag accepted, closed, received, sent, answered;
-  struct inbox_item incoming_item, sent_item, closed_item, watch_item;
-  void *acceptor_queue; /* the acceptor's */
-
   ProtobufCMessage *request;
   struct identity identity;
+
+  /* Handed over with a tag or an item, and whoever got that may use them. */
+  int cancelled;              /* with `closed` */
+  grpc_byte_buffer *incoming; /* with `received` */
+  grpc_byte_buffer *outgoing; /* with `send_wish` */
+  grpc_byte_buffer *reply;    /* with `answer_wish`, as the next two */
+  grpc_status_code code;
+  struct error *err;
+
+  /* To the loop, and to the queue thread. */
+  struct mailbox_item incoming_item, sent_item, closed_item, watch_item;
+  struct mailbox_item receive_wish, send_wish, answer_wish;
+
+  /* Queue thread */
+  bool headers_sent;
 
   atomic_bool wants_closed; /* `closed` is to be told of an orderly end, too */
 
@@ -65,7 +86,6 @@ struct call {
   void *events_context;
   struct call *previous, *next;
   bool is_cancelled, cancel_told, is_watched, is_answered;
-  bool headers_sent;
 };
 
 /* Takes one from `open`. Any thread. */
@@ -77,14 +97,25 @@ void call_unref(struct call *call);
 /* Queue thread: a call was accepted. Takes over the reference that stands for the answer. */
 void call_begin(struct call *call);
 
-/* On the thread the call belongs to: sends the answer, and gives back the reference that stood for it. `reply` (taken over)
- * may be NULL. `err` counts unless `code` is OK. */
+/* Queue thread. Sends the answer, and gives back the reference that stood for it. `reply` (taken over) may be NULL. `err`
+ * counts unless `code` is OK. */
 void call_end(struct call *call, grpc_byte_buffer *reply, grpc_status_code code, const struct error *err);
 
+/* The same, and the two ways of a stream, for the loop: each is done on the queue thread, soon. The fields named with the
+ * wish are set before. */
+void call_outbox_init(struct call_outbox *outbox);
+void call_wish_answer(struct call *call);
+void call_wish_send(struct call *call);
+void call_wish_receive(struct call *call);
+
 /* Loop: the request is there and right, or the client has gone meanwhile. */
-void call_dispatch(struct inbox_item *item);
+void call_dispatch(struct mailbox_item *item);
 /* Loop: the call is over, by the client's going (`cancelled`) or with the answer. */
-void call_closed(struct inbox_item *item);
+void call_closed(struct mailbox_item *item);
+/* Loop: a message of a stream has come; one has left. */
+void call_incoming(struct mailbox_item *item);
+void call_sent(struct mailbox_item *item);
+
 /* Loop, as call_fail, with another status code than the reason's, for protocols that ask for one. */
 void call_fail_as(struct call *call, grpc_status_code code, struct error *err);
 
