@@ -123,8 +123,10 @@ int agent_init(struct agent *agent, const struct agent_options *options, struct 
   agent->loop.settle_context = agent;
   agent->life = (struct loop_timer){.fired = agent_life_over, .context = agent};
   agent->tidy = (struct loop_timer){.fired = agent_tidy, .context = agent};
-  agent->listener = (struct loop_watch){.descriptor = options->listener, .ready = agent_listener_ready, .context = agent};
-  agent->commands = (struct command_table){.loop = &agent->loop, .crew = &agent->crew, .reattach = AGENT_REATTACH_DEFAULT};
+  agent->listener = (struct loop_watch){.descriptor = options->listener, .ready = agent_listener_ready,
+                                        .context = agent};
+  agent->commands = (struct command_table){.loop = &agent->loop, .crew = &agent->crew,
+                                           .reattach = AGENT_REATTACH_DEFAULT};
   agent->commands.null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (agent->commands.null < 0)
     return error_set_errno(err, errno, "/dev/null");

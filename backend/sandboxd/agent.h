@@ -1,6 +1,7 @@
 /*
- * sandboxd as a whole: what its connections share, and how long it lives. It ends at the deadline it was given, whether anybody
- * is connected or not; without a deadline, some time after its last connection closed. With it ends everything in the sandbox.
+ * sandboxd as a whole: what its connections share, and how long it lives. It ends at the deadline it was given, whether
+ * anybody is connected or not; without a deadline, some time after its last connection closed. With it ends everything
+ * in the sandbox.
  */
 #ifndef BACKEND_SANDBOXD_AGENT_H
 #define BACKEND_SANDBOXD_AGENT_H
@@ -49,8 +50,8 @@ struct agent_options {
 
 /* Returns 0, or -1 and *err: nothing can be served then, and the process is to exit. */
 int agent_init(struct agent *agent, const struct agent_options *options, struct error **err);
-/* Serves until the end. Returns 0, or -1 and *err; in both cases everything that it started is dead, unless the process is pid 1
- * and its exit sees to that. */
+/* Serves until the end. Returns 0, or -1 and *err; in both cases everything that it started is dead, unless the process
+ * is pid 1 and its exit sees to that. */
 int agent_run(struct agent *agent, struct error **err);
 
 /* From a connection. */

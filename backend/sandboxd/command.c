@@ -1,6 +1,6 @@
 /*
- * Commands: see command.h. One function, command_advance, moves a command on after every event: output as far as it goes, the
- * supervisor released when all output is read, and the end told when all output is sent.
+ * Commands: see command.h. One function, command_advance, moves a command on after every event: output as far as it
+ * goes, the supervisor released when all output is read, and the end told when all output is sent.
  */
 #include "backend/sandboxd/command.h"
 
@@ -127,7 +127,8 @@ static void command_ended(void *context, enum crew_ended how, int status) {
   command_advance(command);
 }
 
-/* Says what is certain. SIGKILL is called out of memory if we did not send it and the kernel counted a kill since the command began. */
+/* Says what is certain. SIGKILL is called out of memory if we did not send it and the kernel counted a kill since the
+ * command began. */
 static Sandbox__Agent__V1__RunEndedBy command_ended_by(const struct command *command) {
   bool killed = command->how == CREW_ENDED && WIFSIGNALED(command->status) && WTERMSIG(command->status) == SIGKILL;
   if (command->cause == SANDBOX__AGENT__V1__RUN_ENDED_BY__RUN_ENDED_BY_OUTPUT_LIMIT ||
@@ -234,7 +235,8 @@ static void command_input_drained(void *context) {
   command->input_owed = 0;
 }
 
-int command_stdin(struct command *command, const Sandbox__Agent__V1__StdinChunk *chunk, size_t message_length, struct error **err) {
+int command_stdin(struct command *command, const Sandbox__Agent__V1__StdinChunk *chunk, size_t message_length,
+                  struct error **err) {
   command->input_owed += message_length;
   if (chunk->data.len > 65536)
     return error_set_field(err, REASON_INVALID_REQUEST, "data", "'data' is longer than 65,536 bytes");
@@ -297,7 +299,8 @@ static void command_init(struct command *command, const Sandbox__Agent__V1__RunS
   memcpy(command->id, start->id.data, COMMAND_ID_BYTES);
   input_init(&command->input, loop, kept[0], command_input_drained, command);
   for (uint32_t i = 0; i < 2; i++)
-    stream_init(&command->streams[i], loop, i + 1, kept[i + 1], start->output_limit_bytes, command_output_ready, command);
+    stream_init(&command->streams[i], loop, i + 1, kept[i + 1], start->output_limit_bytes, command_output_ready,
+                command);
   command->memory_kills = memory_events_kills(&command->table->memory_events);
   command->announce = (struct loop_timer){.fired = command_silent_too_long, .context = command};
   command->timeout = (struct loop_timer){.fired = command_timed_out, .context = command};
@@ -312,8 +315,8 @@ static void command_attached(struct command *command, const struct command_call 
   command_advance(command);
 }
 
-/* Has just been started. A command that is over in a moment needs no message, and no wake-up of the control plane, to say that it has begun:
- * RunStarted goes out with what comes first, or after a while. */
+/* Has just been started. A command that is over in a moment needs no message, and no wake-up of the control plane, to
+ * say that it has begun: RunStarted goes out with what comes first, or after a while. */
 static void command_begin(struct command *command, const struct command_call *call, bool input) {
   command->attached = *call;
   command->unannounced = true;
@@ -340,7 +343,8 @@ static struct command *command_run(struct command_table *table, const Sandbox__A
     return NULL;
   }
   const int given[3] = {start->stdin ? pipes.given[0] : table->null, pipes.given[1], pipes.given[2]};
-  command->supervisor = crew_start(table->crew, buffer_text(script), script->length, given, command_ended, command, err);
+  command->supervisor = crew_start(table->crew, buffer_text(script), script->length, given, command_ended, command,
+                                   err);
   command_pipes_close(pipes.given);
   if (!command->supervisor) {
     command_pipes_close(pipes.kept);
@@ -377,10 +381,14 @@ struct command *command_start(struct command_table *table, const Sandbox__Agent_
 
 /* --- calls come and go --- */
 
+static bool command_table_remembers_too_much(const struct command_table *table) {
+  return table->remembered > COMMAND_REMEMBERED || table->remembered_bytes > COMMAND_REMEMBERED_BYTES;
+}
+
 /* Forgets the remembered ones that are too many, the oldest first. */
 static void command_table_trim(struct command_table *table) {
-  for (struct command *next, *command = table->all;
-       command && (table->remembered > COMMAND_REMEMBERED || table->remembered_bytes > COMMAND_REMEMBERED_BYTES); command = next) {
+  struct command *next, *command = table->all;
+  for (; command && command_table_remembers_too_much(table); command = next) {
     next = command->next;
     if (command->remembered)
       command_free(command);

@@ -1,6 +1,6 @@
 /*
- * A command from its start until nobody can ask for it any more: its process (through the crew), its streams, how it ended, and the call
- * that it is attached to, if there is one. Commands are known by an id of 16 bytes.
+ * A command from its start until nobody can ask for it any more: its process (through the crew), its streams, how it
+ * ended, and the call that it is attached to, if there is one. Commands are known by an id of 16 bytes.
  *
  * When the connection of a call breaks, its command goes on, and its output is kept as far as the spools hold, until a
  * new call attaches or the time for that is over; then it is killed. A command that has ended and whose end was sent is
@@ -39,15 +39,16 @@ struct command_call {
   void *context;
 };
 
-/* Start and attach answer RunStarted, and all that follows, by themselves. Both return NULL and *err: INVALID_REQUEST (malformed; the id
- * exists or does not; offsets that are not kept), SANDBOX_NOT_READY (too many), INTERNAL. */
+/* Start and attach answer RunStarted, and all that follows, by themselves. Both return NULL and *err: INVALID_REQUEST
+ * (malformed; the id exists or does not; offsets that are not kept), SANDBOX_NOT_READY (too many), INTERNAL. */
 struct command *command_start(struct command_table *table, const Sandbox__Agent__V1__RunStart *start,
                               const struct command_call *call, struct error **err);
 struct command *command_attach(struct command_table *table, const Sandbox__Agent__V1__RunAttach *attach,
                                const struct command_call *call, struct error **err);
 
 /* From the attached call. */
-int command_stdin(struct command *command, const Sandbox__Agent__V1__StdinChunk *chunk, size_t message_length, struct error **err);
+int command_stdin(struct command *command, const Sandbox__Agent__V1__StdinChunk *chunk, size_t message_length,
+                  struct error **err);
 void command_stdin_end(struct command *command);
 int command_signal(struct command *command, int number, struct error **err);
 /* The call's queue has emptied: go on. */

@@ -57,7 +57,8 @@ void connection_close_oldest(struct agent *agent) {
 /* --- out --- */
 
 /* Returns what the kernel took, 0 if it is full, or -1 and *err. */
-static ssize_t connection_write(struct connection *connection, const uint8_t *bytes, size_t length, struct error **err) {
+static ssize_t connection_write(struct connection *connection, const uint8_t *bytes, size_t length,
+                                struct error **err) {
   ssize_t written = write(connection->output.descriptor, bytes, length);
   if (written >= 0) {
     agent_count(connection->agent, (size_t)written);
@@ -158,7 +159,8 @@ static struct connection *connection_new(struct agent *agent, int input, int out
   connection->agent = agent;
   connection->service.agent = agent;
   connection->input = (struct loop_watch){.descriptor = input, .ready = connection_input_ready, .context = connection};
-  connection->output = (struct loop_watch){.descriptor = output, .ready = connection_output_ready, .context = connection};
+  connection->output = (struct loop_watch){.descriptor = output, .ready = connection_output_ready,
+                                           .context = connection};
   buffer_init(&connection->pending, CONNECTION_PENDING);
   connection->wire = wire_new(&options, &connection_events, &connection->service);
   if (connection->wire)

@@ -7,7 +7,8 @@
 #include "backend/sandboxd/agent.h"
 #include "base/error.h"
 
-/* input and output: may be the two ends of one socket, but not one descriptor; taken over, on failure too. Returns 0, or -1 and *err. */
+/* input and output: may be the two ends of one socket, but not one descriptor; taken over, on failure too. Returns 0,
+ * or -1 and *err. */
 int connection_open(struct agent *agent, int input, int output, struct error **err);
 /* Not from within a call's callbacks. */
 void connection_close_oldest(struct agent *agent);

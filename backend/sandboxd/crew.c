@@ -1,6 +1,6 @@
 /*
- * The supervisors as sandboxd sees them: see crew.h. A supervisor is FREE, then BUSY with a command; when that has ended, ENDED until
- * it is released; then FREE again, or LINGERING while leftovers live. LEAVING ones were told to go.
+ * The supervisors as sandboxd sees them: see crew.h. A supervisor is FREE, then BUSY with a command; when that has
+ * ended, ENDED until it is released; then FREE again, or LINGERING while leftovers live. LEAVING ones were told to go.
  */
 #include "backend/sandboxd/crew.h"
 
@@ -304,7 +304,8 @@ static bool crew_can_subreap(void) {
 int crew_init(struct crew *crew, struct loop *loop, const struct crew_options *options, struct error **err) {
   sigset_t all, child;
   *crew = (struct crew){.loop = loop, .leftovers.loop = loop};
-  crew->options = (struct supervisor_options){.environment = options->environment, .files = options->files, .scan = options->scan};
+  crew->options = (struct supervisor_options){.environment = options->environment, .files = options->files,
+                                              .scan = options->scan};
   crew_oom_score_init(crew, options->oom_score);
   descend_open(&crew->descend, options->scan);
   prctl(PR_SET_CHILD_SUBREAPER, !options->marks);
@@ -316,7 +317,8 @@ int crew_init(struct crew *crew, struct loop *loop, const struct crew_options *o
   crew->children = signalfd(-1, &child, SFD_NONBLOCK | SFD_CLOEXEC);
   if (crew->children < 0)
     return error_set_errno(err, errno, "signalfd");
-  crew->children_watch = (struct loop_watch){.descriptor = crew->children, .ready = crew_children_ready, .context = crew};
+  crew->children_watch = (struct loop_watch){.descriptor = crew->children, .ready = crew_children_ready,
+                                             .context = crew};
   if (loop_watch_set(loop, &crew->children_watch, EPOLLIN))
     return error_set_errno(err, errno, "epoll_ctl");
   return 0;
@@ -357,7 +359,8 @@ void crew_prepare(struct crew *crew) {
     crew_state_set(supervisor, CREW_STATE_FREE);
 }
 
-/* A text too long for an argument goes into a file that has no name; the shell closes it as its first act. Returns -1 with errno. */
+/* A text too long for an argument goes into a file that has no name; the shell closes it as its first act. Returns -1
+ * with errno. */
 static int crew_script(const char *text, size_t length) {
   static const char head[] = "exec 3<&-; ";
   int file = memfd_create("script", MFD_CLOEXEC);

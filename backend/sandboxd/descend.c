@@ -1,7 +1,7 @@
 /*
- * Finding descendants in /proc: see descend.h. A round walks the tree breadth first through a queue of fixed size. When it is full, the
- * rest is left to a later round: the parents in the queue are killed, so their children move up to the root. Nothing is
- * allocated: this must work when memory has run out.
+ * Finding descendants in /proc: see descend.h. A round walks the tree breadth first through a queue of fixed size. When
+ * it is full, the rest is left to a later round: the parents in the queue are killed, so their children move up to the
+ * root. Nothing is allocated: this must work when memory has run out.
  */
 #include "backend/sandboxd/descend.h"
 
@@ -93,8 +93,8 @@ static void descend_read_children(const struct descend *descend, pid_t parent, p
   close(list);
 }
 
-/* State and parent: the first two fields behind the last ')' of /proc/PID/stat, since a program's name may hold anything. Returns 0, or
- * -1 if there is no such process. */
+/* State and parent: the first two fields behind the last ')' of /proc/PID/stat, since a program's name may hold
+ * anything. Returns 0, or -1 if there is no such process. */
 static int descend_read_stat(const struct descend *descend, pid_t pid, char *state, pid_t *parent) {
   char name[DESCEND_NAME], text[512];
   snprintf(name, sizeof name, "%d/stat", (int)pid);
@@ -184,7 +184,10 @@ static int descend_is_marked(const struct descend *descend, pid_t pid) {
   int file = openat(descend->proc, name, O_RDONLY | O_CLOEXEC);
   if (file < 0)
     return 0;
-  for (ssize_t length; !found && total < DESCEND_ENVIRONMENT && (length = read(file, bytes + kept, DESCEND_READ)) > 0;) {
+  while (!found && total < DESCEND_ENVIRONMENT) {
+    ssize_t length = read(file, bytes + kept, DESCEND_READ);
+    if (length <= 0)
+      break;
     size_t have = kept + (size_t)length;
     found = memmem(bytes, have, mark.text, mark.length) != NULL;
     total += (size_t)length;

@@ -1,6 +1,7 @@
 /*
- * Standard input of a command: bytes with offsets from the control plane, into a pipe as fast as the command reads. Bytes
- * that do not fit yet wait here; they are consumed on the call they came by only when they are in the pipe, so the control plane is held back.
+ * Standard input of a command: bytes with offsets from the control plane, into a pipe as fast as the command reads.
+ * Bytes that do not fit yet wait here; they are consumed on the call they came by only when they are in the pipe, so
+ * the control plane is held back.
  */
 #ifndef BACKEND_SANDBOXD_INPUT_H
 #define BACKEND_SANDBOXD_INPUT_H
@@ -25,12 +26,13 @@ struct input {
   void *context;
 };
 
-/* descriptor: the write end, non-blocking, taken over; -1: none. drained: called from the loop when the queue has become empty. */
+/* descriptor: the write end, non-blocking, taken over; -1: none. drained: called from the loop when the queue has
+ * become empty. */
 void input_init(struct input *input, struct loop *loop, int descriptor, void (*drained)(void *context), void *context);
 /* Drops what waits and closes the pipe; bytes that come later are dropped. */
 void input_close(struct input *input);
-/* Takes the bytes, less those that came before. Returns 0, or -1 and INVALID_REQUEST if some are missing in between, INTERNAL if
- * too many wait. */
+/* Takes the bytes, less those that came before. Returns 0, or -1 and INVALID_REQUEST if some are missing in between,
+ * INTERNAL if too many wait. */
 int input_take(struct input *input, uint64_t offset, const uint8_t *bytes, size_t length, struct error **err);
 /* The end of standard input. */
 void input_end(struct input *input);

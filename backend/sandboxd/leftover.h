@@ -1,6 +1,6 @@
 /*
- * Pipes that processes left behind by an ended command may still write to. What comes is read and dropped, so that a server that a
- * command started does not die of SIGPIPE or wait for ever, until all who could write are gone.
+ * Pipes that processes left behind by an ended command may still write to. What comes is read and dropped, so that a
+ * server that a command started does not die of SIGPIPE or wait for ever, until all who could write are gone.
  */
 #ifndef BACKEND_SANDBOXD_LEFTOVER_H
 #define BACKEND_SANDBOXD_LEFTOVER_H

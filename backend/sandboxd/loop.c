@@ -66,7 +66,7 @@ int loop_watch_set(struct loop *loop, struct loop_watch *watch, uint32_t events)
   return 0;
 }
 
-/* Makes the timerfd fire at the soonest timer. One that fires too early does no harm, so it is only ever moved forward. */
+/* Makes the timerfd fire at the soonest timer. Firing too early does no harm, so it is only ever moved forward. */
 static void loop_clock_arm(struct loop *loop) {
   if (!loop->timers || loop->timers->at >= loop->clock_at)
     return;

@@ -1,7 +1,7 @@
 /*
- * The one event loop of sandboxd: descriptors (epoll, level-triggered), timers on the boot clock (one timerfd) and tasks
- * that run at the end of the current round. No threads. Watches, timers and tasks are embedded in their owner's struct,
- * so that setting one allocates nothing; each must be stopped before its memory goes.
+ * The one event loop of sandboxd: descriptors (epoll, level-triggered), timers on the boot clock (one timerfd) and
+ * tasks that run at the end of the current round. No threads. Watches, timers and tasks are embedded in their owner's
+ * struct, so that setting one allocates nothing; each must be stopped before its memory goes.
  */
 #ifndef BACKEND_SANDBOXD_LOOP_H
 #define BACKEND_SANDBOXD_LOOP_H
@@ -56,8 +56,8 @@ struct loop {
 int loop_init(struct loop *loop, struct error **err);
 void loop_free(struct loop *loop);
 
-/* Calls `ready` while any of these EPOLL… events holds; 0 stops watching. To be stopped before the descriptor is closed. EPOLLHUP and EPOLLERR
- * come unasked. Returns 0, or -1 if the kernel refused (no memory). */
+/* Calls `ready` while any of these EPOLL… events holds; 0 stops watching. To be stopped before the descriptor is
+ * closed. EPOLLHUP and EPOLLERR come unasked. Returns 0, or -1 if the kernel refused (no memory). */
 int loop_watch_set(struct loop *loop, struct loop_watch *watch, uint32_t events);
 /* Calls `fired` once at this boot-clock time; may be set again to move it. */
 void loop_timer_set(struct loop *loop, struct loop_timer *timer, int64_t at);

@@ -1,7 +1,7 @@
 /*
- * sandboxd: the program inside a sandbox. This file reads its arguments and makes the process hard to disturb; agent.c does
- * the work. As pid 1 of a pid namespace it cannot be killed or stopped from inside; it is never dumpable, so it cannot be
- * traced, and its memory and descriptors cannot be read.
+ * sandboxd: the program inside a sandbox. This file reads its arguments and makes the process hard to disturb; agent.c
+ * does the work. As pid 1 of a pid namespace it cannot be killed or stopped from inside; it is never dumpable, so it
+ * cannot be traced, and its memory and descriptors cannot be read.
  */
 #include "backend/sandboxd/agent.h"
 #include "base/log.h"
@@ -91,8 +91,8 @@ static int main_parse(struct main_arguments *arguments, int count, char **texts)
 /* Moves a descriptor to 10 or above. */
 static int main_lift(int descriptor) { return fcntl(descriptor, F_DUPFD_CLOEXEC, 10); }
 
-/* What came with us and is not ours must not reach commands, nor keep anything open: all is closed but standard error and what
- * is served on. Standard input and output become /dev/null. */
+/* What came with us and is not ours must not reach commands, nor keep anything open: all is closed but standard error
+ * and what is served on. Standard input and output become /dev/null. */
 static int main_take_descriptors(struct main_arguments *arguments) {
   struct agent_options *agent = &arguments->agent;
   int score = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);

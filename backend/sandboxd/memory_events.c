@@ -16,7 +16,8 @@ void memory_events_open(struct memory_events *events, const char *path) {
   events->descriptor = -1;
   if (path)
     events->descriptor = open(path, O_RDONLY | O_CLOEXEC);
-  for (size_t i = 0; !path && i < sizeof memory_events_places / sizeof memory_events_places[0] && events->descriptor < 0; i++)
+  const size_t places = sizeof memory_events_places / sizeof memory_events_places[0];
+  for (size_t i = 0; !path && events->descriptor < 0 && i < places; i++)
     events->descriptor = open(memory_events_places[i], O_RDONLY | O_CLOEXEC);
 }
 

@@ -1,6 +1,6 @@
 /*
- * How often the kernel killed for lack of memory in our control group, where that can be read: memory.events of cgroup v2 or
- * memory.oom_control of v1. It is the evidence for saying that a command that was killed had run out of memory.
+ * How often the kernel killed for lack of memory in our control group, where that can be read: memory.events of cgroup
+ * v2 or memory.oom_control of v1. It is the evidence for saying that a command that was killed had run out of memory.
  */
 #ifndef BACKEND_SANDBOXD_MEMORY_EVENTS_H
 #define BACKEND_SANDBOXD_MEMORY_EVENTS_H

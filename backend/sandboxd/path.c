@@ -70,7 +70,7 @@ static int path_check(const char *path, struct error **err) {
   }
 }
 
-/* One step down. Returns the directory, or -1 with errno. O_NOFOLLOW with O_DIRECTORY refuses a symlink with ENOTDIR. */
+/* One step down. Returns the directory, or -1 and errno. O_NOFOLLOW with O_DIRECTORY refuses symlinks with ENOTDIR. */
 static int path_step(int directory, const char *component, bool make) {
   const int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
   int next = openat(directory, component, flags);
@@ -81,7 +81,8 @@ static int path_step(int directory, const char *component, bool make) {
   return openat(directory, component, flags);
 }
 
-/* Walks the components before `last`, which lies inside `path`. Returns their directory (a new descriptor), or -1 with errno. */
+/* Walks the components before `last`, which lies inside `path`. Returns their directory (a new descriptor), or -1 with
+ * errno. */
 static int path_walk(const struct path_root *root, const char *path, const char *last, bool make) {
   char component[PATH_COMPONENT_SIZE];
   int directory = fcntl(root->descriptor, F_DUPFD_CLOEXEC, 3);

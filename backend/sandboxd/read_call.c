@@ -1,7 +1,8 @@
 /*
- * The ReadFile call: one consistent snapshot of a regular file. Its size is fixed when it is opened. A file up to READ_WHOLE is read
- * into memory once; a larger one is read twice when a digest is wanted, first to announce it and then to send, and what is
- * sent is hashed again: if the two differ, because somebody wrote in between, the call fails before the last bytes leave.
+ * The ReadFile call: one consistent snapshot of a regular file. Its size is fixed when it is opened. A file up to
+ * READ_WHOLE is read into memory once; a larger one is read twice when a digest is wanted, first to announce it and
+ * then to send, and what is sent is hashed again: if the two differ, because somebody wrote in between, the call fails
+ * before the last bytes leave.
  */
 #include "backend/sandboxd/path.h"
 #include "backend/sandboxd/reply.h"
@@ -36,7 +37,8 @@ static void read_call_fail(struct read_call *read, struct error **err) {
   reply_failure(read->call, err);
 }
 
-static int read_call_bytes(const struct read_call *read, uint64_t position, uint8_t *out, size_t length, struct error **err) {
+static int read_call_bytes(const struct read_call *read, uint64_t position, uint8_t *out, size_t length,
+                           struct error **err) {
   while (length) {
     ssize_t got = pread(read->file, out, length, (off_t)position);
     if (got < 0 && errno == EINTR)
@@ -152,7 +154,8 @@ static int read_call_read_whole(struct read_call *read, struct error **err) {
   return 0;
 }
 
-static int read_call_start(struct read_call *read, const Sandbox__Agent__V1__ReadFileRequest *request, struct error **err) {
+static int read_call_start(struct read_call *read, const Sandbox__Agent__V1__ReadFileRequest *request,
+                           struct error **err) {
   struct stat status;
   if (read->file >= 0)
     return error_set_field(err, REASON_INVALID_REQUEST, "path", "there is one request in a call");

@@ -1,6 +1,6 @@
 /*
- * Answers: see reply.h. The two messages that carry many bytes, OutputChunk and file data, are encoded here by hand into the
- * block that the wire sends, so that the bytes are copied once, or not at all.
+ * Answers: see reply.h. The two messages that carry many bytes, OutputChunk and file data, are encoded here by hand
+ * into the block that the wire sends, so that the bytes are copied once, or not at all.
  */
 #include "backend/sandboxd/reply.h"
 

@@ -19,8 +19,8 @@ int reply_message(struct wire_call *call, const ProtobufCMessage *message);
 /* The next `length` unsent bytes of a spool, at most LIMIT_CHUNK_BYTES, as OutputChunk of this stream. */
 int reply_output(struct wire_call *call, uint32_t stream, struct spool *spool, size_t length);
 
-/* A block for file data: reply_data_bytes says where its `length` bytes, at most LIMIT_CHUNK_BYTES, go. NULL without memory;
- * freed by reply_data or memory_free. */
+/* A block for file data: reply_data_bytes says where its `length` bytes, at most LIMIT_CHUNK_BYTES, go. NULL without
+ * memory; freed by reply_data or memory_free. */
 uint8_t *reply_data_new(size_t length);
 uint8_t *reply_data_bytes(uint8_t *block, size_t length);
 int reply_data(struct wire_call *call, uint8_t *block, size_t length);

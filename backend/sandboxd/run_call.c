@@ -1,6 +1,6 @@
 /*
- * The Run call: messages of the control plane to what a command can do. The call and its command part ways when the connection
- * breaks, or when another call takes the command.
+ * The Run call: messages of the control plane to what a command can do. The call and its command part ways when the
+ * connection breaks, or when another call takes the command.
  */
 #include "backend/sandboxd/command.h"
 #include "backend/sandboxd/reply.h"
@@ -19,7 +19,8 @@ static void run_call_taken(void *context) {
   run->command = NULL;
 }
 
-static int run_call_handle(struct run_call *run, const Sandbox__Agent__V1__RunRequest *request, size_t length, struct error **err) {
+static int run_call_handle(struct run_call *run, const Sandbox__Agent__V1__RunRequest *request, size_t length,
+                           struct error **err) {
   const struct command_call call = {.call = run->call, .taken = run_call_taken, .context = run};
   bool first = request->request_case == SANDBOX__AGENT__V1__RUN_REQUEST__REQUEST_START ||
                request->request_case == SANDBOX__AGENT__V1__RUN_REQUEST__REQUEST_ATTACH;
@@ -60,7 +61,7 @@ static void run_call_message(struct wire_call *call, void *context, const uint8_
     protobuf_c_message_free_unpacked(&request->base, NULL);
 }
 
-/* The end of standard input has a message of its own: a client that sends nothing more may close its side at any time. */
+/* The end of standard input has a message of its own: a client that sends no more may close its side at any time. */
 static void run_call_half_closed(struct wire_call *call, void *context) {
   const struct run_call *run = context;
   if (!run->command)

@@ -51,7 +51,8 @@ static int script_check(const Sandbox__Agent__V1__RunStart *start, struct error 
 int script_build(const Sandbox__Agent__V1__RunStart *start, struct buffer *out, struct error **err) {
   if (script_check(start, err))
     return -1;
-  int failed = buffer_append_string(out, "cd -- ") || script_quote(out, start->cwd) || buffer_append_string(out, " || exit; ");
+  int failed = buffer_append_string(out, "cd -- ") || script_quote(out, start->cwd) ||
+               buffer_append_string(out, " || exit; ");
   for (size_t i = 0; i < start->n_environment && !failed; i++)
     failed = buffer_append_string(out, i ? " " : "export ") || buffer_append_string(out, start->environment[i]->name) ||
              buffer_append_byte(out, '=') || script_quote(out, start->environment[i]->value);

@@ -16,7 +16,9 @@ _Static_assert((LIMIT_SPOOL_BYTES & (LIMIT_SPOOL_BYTES - 1)) == 0, "the ring wan
 
 static size_t spool_length(const struct spool *spool) { return (size_t)(spool->end - spool->start); }
 
-static size_t spool_index(const struct spool *spool, uint64_t offset) { return (size_t)(offset & (spool->capacity - 1)); }
+static size_t spool_index(const struct spool *spool, uint64_t offset) {
+  return (size_t)(offset & (spool->capacity - 1));
+}
 
 void spool_free(struct spool *spool) {
   memory_free(spool->bytes);

@@ -1,7 +1,7 @@
 /*
- * What is kept of one output stream of a command: a ring of bytes with offsets in the whole stream. From the front: bytes that
- * were sent but may not have arrived (they are sent again if the connection breaks), then bytes not yet sent. At most
- * LIMIT_SPOOL_BYTES. It grows as it is needed and shrinks to nothing when it is empty.
+ * What is kept of one output stream of a command: a ring of bytes with offsets in the whole stream. From the front:
+ * bytes that were sent but may not have arrived (they are sent again if the connection breaks), then bytes not yet
+ * sent. At most LIMIT_SPOOL_BYTES. It grows as it is needed and shrinks to nothing when it is empty.
  */
 #ifndef BACKEND_SANDBOXD_SPOOL_H
 #define BACKEND_SANDBOXD_SPOOL_H
@@ -24,8 +24,9 @@ void spool_free(struct spool *spool);
 /* Bytes that may still come in. */
 size_t spool_room(const struct spool *spool);
 size_t spool_unsent(const struct spool *spool);
-/* Reads once from a non-blocking descriptor, at most `most` bytes and what there is room for (there must be some); `available` is how
- * many are there, as far as known. Returns their number, 0 at the end of the stream, or -1 with errno (EAGAIN; ENOMEM). */
+/* Reads once from a non-blocking descriptor, at most `most` bytes and what there is room for (there must be some);
+ * `available` is how many are there, as far as known. Returns their number, 0 at the end of the stream, or -1 with
+ * errno (EAGAIN; ENOMEM). */
 ssize_t spool_fill(struct spool *spool, int descriptor, size_t available, size_t most);
 /* Copies the next `length` unsent bytes (there must be so many) and counts them as sent. */
 void spool_take(struct spool *spool, uint8_t *out, size_t length);

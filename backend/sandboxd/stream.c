@@ -12,7 +12,8 @@
 
 #define STREAM_READ (256 * 1024)     /* most bytes read at once */
 #define STREAM_PIPE (512 * 1024)     /* what the pipe of a busy stream is widened to, where the kernel allows */
-/* Most sent bytes that are kept: more than the control plane's window and our queue, and less than a spool, so that there is room to go on. */
+/* Most sent bytes that are kept: more than the control plane's window and our queue, and less than a spool, so that
+ * there is room to go on. */
 #define STREAM_KEEP (LIMIT_SPOOL_BYTES / 4 * 3)
 #define STREAM_BUSY (48 * 1024)      /* so many bytes in the pipe make a stream a busy one */
 

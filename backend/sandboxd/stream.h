@@ -35,8 +35,8 @@ void stream_init(struct stream *stream, struct loop *loop, uint32_t number, int 
 void stream_free(struct stream *stream);
 /* Begins to watch a fresh stream. Returns 0, or -1. */
 int stream_watch(struct stream *stream);
-/* Reads once and sends what the call takes; call NULL: keeps it. Then watches the pipe, or does not, as there is room. Returns -1 without
- * memory, or what became of it. */
+/* Reads once and sends what the call takes; call NULL: keeps it. Then watches the pipe, or does not, as there is room.
+ * Returns -1 without memory, or what became of it. */
 int stream_pump(struct stream *stream, struct wire_call *call, enum stream_result *result);
 /* The main process ended: what is in the pipe now is the last that counts. */
 void stream_bound(struct stream *stream);

@@ -1,5 +1,6 @@
 /*
- * The supervisor process: see supervisor.h. It waits in one place, for a message or a dead child, and never blocks elsewhere.
+ * The supervisor process: see supervisor.h. It waits in one place, for a message or a dead child, and never blocks
+ * elsewhere.
  */
 #include "backend/sandboxd/supervisor.h"
 
@@ -153,7 +154,8 @@ static void supervisor_receive(void) {
     struct cmsghdr header;
   } control;
   struct iovec parts[2] = {{&request, sizeof request}, {self.text, sizeof self.text}};
-  struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2, .msg_control = &control, .msg_controllen = sizeof control};
+  struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2, .msg_control = &control,
+                           .msg_controllen = sizeof control};
   ssize_t length = recvmsg(SUPERVISOR_SOCKET, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   if (length < 0 && (errno == EAGAIN || errno == EINTR))
     return;
@@ -172,7 +174,8 @@ static void supervisor_receive(void) {
   supervisor_obey(&request, descriptors, count);
 }
 
-/* Reaps every child that died; tells what there is to tell. A round of killing follows each death until no child is left. */
+/* Reaps every child that died; tells what there is to tell. A round of killing follows each death until no child is
+ * left. */
 static void supervisor_reap(void) {
   int status;
   pid_t pid;

@@ -1,11 +1,11 @@
 /*
- * The supervisor process: sandboxd forks it, and it runs one command at a time. It is the command's child subreaper, so every
- * descendant whose parent dies becomes its child: it can reap all of them and, told to, kill them to the last, however they
- * were forked. When nothing of a command is left it takes the next one; starting a command then costs one vfork. If sandboxd ends, a
- * supervisor kills what it has and ends too.
+ * The supervisor process: sandboxd forks it, and it runs one command at a time. It is the command's child subreaper, so
+ * every descendant whose parent dies becomes its child: it can reap all of them and, told to, kill them to the last,
+ * however they were forked. When nothing of a command is left it takes the next one; starting a command then costs one
+ * vfork. If sandboxd ends, a supervisor kills what it has and ends too.
  *
- * Both sides talk over a SOCK_SEQPACKET pair with the messages below. The commands run under the same uid and may kill or
- * stop a supervisor, but not trace it or reach its descriptors (it is not dumpable).
+ * Both sides talk over a SOCK_SEQPACKET pair with the messages below. The commands run under the same uid and may kill
+ * or stop a supervisor, but not trace it or reach its descriptors (it is not dumpable).
  */
 #ifndef BACKEND_SANDBOXD_SUPERVISOR_H
 #define BACKEND_SANDBOXD_SUPERVISOR_H
@@ -16,10 +16,14 @@
 #include <sys/resource.h>
 
 enum supervisor_order {
-  SUPERVISOR_START = 1, /* with the text for `sh -lc`, its NUL included, and descriptors: stdin, stdout, stderr, perhaps a script */
-  SUPERVISOR_SIGNAL,    /* to the command's process group, if its main process was not reaped yet */
-  SUPERVISOR_KILL,      /* every descendant; ENDED or CLEAN comes when none is left. Without any descendant nothing comes */
-  SUPERVISOR_LEAVE,     /* exit without killing: the descendants become sandboxd's */
+  /* With the text for `sh -lc`, its NUL included, and descriptors: stdin, stdout, stderr, perhaps a script. */
+  SUPERVISOR_START = 1,
+  /* To the command's process group, if its main process was not reaped yet. */
+  SUPERVISOR_SIGNAL,
+  /* Every descendant; ENDED or CLEAN comes when none is left. Without any descendant nothing comes. */
+  SUPERVISOR_KILL,
+  /* Exit without killing: the descendants become sandboxd's. */
+  SUPERVISOR_LEAVE,
 };
 
 struct supervisor_request {

@@ -42,7 +42,8 @@ static int target_create(struct target *target, bool named, struct error **err) 
   return target_failed(err, "create");
 }
 
-int target_open(struct target *target, const struct path_root *root, const char *path, bool make, bool named, struct error **err) {
+int target_open(struct target *target, const struct path_root *root, const char *path, bool make, bool named,
+                struct error **err) {
   struct stat status;
   const char *name;
   *target = (struct target){.directory = -1, .file = -1};

@@ -1,6 +1,6 @@
 /*
- * The WriteFile call: `info`, then data into a target as it comes, and when the caller has closed its side the checks of size and digest,
- * and the rename.
+ * The WriteFile call: `info`, then data into a target as it comes, and when the caller has closed its side the checks
+ * of size and digest, and the rename.
  */
 #include "backend/sandboxd/reply.h"
 #include "backend/sandboxd/service.h"
@@ -23,11 +23,13 @@ struct write_call {
   uint64_t written;
 };
 
-static int write_call_begin(struct write_call *write, const Sandbox__Agent__V1__WriteFileInfo *info, struct error **err) {
+static int write_call_begin(struct write_call *write, const Sandbox__Agent__V1__WriteFileInfo *info,
+                            struct error **err) {
   if (write->begun)
     return error_set_field(err, REASON_INVALID_REQUEST, "info", "'info' must come once");
   if (!info->file || (info->file->sha256.len && info->file->sha256.len != DIGEST_SIZE))
-    return error_set_field(err, REASON_INVALID_REQUEST, "file", "'file' must have a size, and a digest of 32 bytes or none");
+    return error_set_field(err, REASON_INVALID_REQUEST, "file",
+                           "'file' must have a size, and a digest of 32 bytes or none");
   write->size = info->file->size_bytes;
   write->digest = info->file->sha256.len > 0;
   if (write->digest)
@@ -66,7 +68,8 @@ static int write_call_commit(struct write_call *write, struct error **err) {
   return target_commit(&write->target, err);
 }
 
-static int write_call_handle(struct write_call *write, const Sandbox__Agent__V1__WriteFileRequest *request, struct error **err) {
+static int write_call_handle(struct write_call *write, const Sandbox__Agent__V1__WriteFileRequest *request,
+                             struct error **err) {
   switch (request->request_case) {
   case SANDBOX__AGENT__V1__WRITE_FILE_REQUEST__REQUEST_INFO:
     return write_call_begin(write, request->info, err);

@@ -1,9 +1,9 @@
 /*
- * What sandboxd adds to the cost of a command, and how fast it moves bytes. Every figure stands beside the floor that was measured
- * in the same run, in turns with it: spawning the same `sh -lc` without sandboxd.
+ * What sandboxd adds to the cost of a command, and how fast it moves bytes. Every figure stands beside the floor that
+ * was measured in the same run, in turns with it: spawning the same `sh -lc` without sandboxd.
  *
- *   speed PROGRAM            starts PROGRAM on this machine, without isolation
- *   speed PROGRAM SOCKET     talks to one that listens there, in a sandbox; the floor is then measured by a command in the sandbox
+ *   speed PROGRAM          starts PROGRAM on this machine, without isolation
+ *   speed PROGRAM SOCKET   talks to one in a sandbox, which listens there; a command in it measures the floor
  */
 #include "base/digest.h"
 #include "tests/unit/sandboxd/check.h"
@@ -90,7 +90,8 @@ static double inside(int times, int at_once) {
   char command[256];
   struct run run;
   snprintf(command, sizeof command,
-           "j=0; while [ $j -lt %d ]; do (i=0; while [ $i -lt %d ]; do sh -lc true; i=$((i+1)); done) & j=$((j+1)); done; wait",
+           "j=0; while [ $j -lt %d ]; do "
+           "(i=0; while [ $i -lt %d ]; do sh -lc true; i=$((i+1)); done) & j=$((j+1)); done; wait",
            at_once, times / at_once);
   double begun = now();
   run_start(&run, &client, command, NULL);
@@ -141,8 +142,8 @@ static void measure_inside(void) {
       exec_one();
     with += now() - begun;
   }
-  printf("sh -lc true         inside mean %.3f ms   exec mean %.3f ms   added mean %.3f ms\n", bare / ROUNDS, with / ROUNDS,
-         (with - bare) / ROUNDS);
+  printf("sh -lc true         inside mean %.3f ms   exec mean %.3f ms   added mean %.3f ms\n", bare / ROUNDS,
+         with / ROUNDS, (with - bare) / ROUNDS);
   bare = ROUNDS / inside(ROUNDS, PARALLEL) * 1e3;
   with = exec_rate();
   printf("8 at once           inside %.0f/s   exec %.0f/s   ratio %.2f\n", bare, with, with / bare);

@@ -431,8 +431,8 @@ static void file_write_message(struct talk *talk, const uint8_t *bytes, size_t l
   write->answered = true;
 }
 
-void file_write_start(struct file_write *write, struct client *client, const char *path, uint64_t size, const uint8_t *sha256,
-                      bool make_parents) {
+void file_write_start(struct file_write *write, struct client *client, const char *path, uint64_t size,
+                      const uint8_t *sha256, bool make_parents) {
   Sandbox__Agent__V1__FileInfo file = SANDBOX__AGENT__V1__FILE_INFO__INIT;
   Sandbox__Agent__V1__WriteFileInfo info = SANDBOX__AGENT__V1__WRITE_FILE_INFO__INIT;
   Sandbox__Agent__V1__WriteFileRequest request = SANDBOX__AGENT__V1__WRITE_FILE_REQUEST__INIT;

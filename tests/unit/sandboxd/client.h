@@ -1,5 +1,6 @@
 /*
- * The control plane's side for tests: starts the real program, connects, and makes calls on a wire of its own, waiting in poll.
+ * The control plane's side for tests: starts the real program, connects, and makes calls on a wire of its own, waiting
+ * in poll.
  */
 #ifndef TESTS_UNIT_SANDBOXD_CLIENT_H
 #define TESTS_UNIT_SANDBOXD_CLIENT_H
@@ -21,7 +22,8 @@ struct daemon {
   char socket[80];
 };
 
-/* Every test's program is `program`, with these further arguments (NULL-terminated) or NULL. Fails the test if it does not start. */
+/* Every test's program is `program`, with these further arguments (NULL-terminated) or NULL. Fails the test if it does
+ * not start. */
 extern const char *client_program;
 void daemon_start(struct daemon *daemon, const char *const *arguments);
 /* Waits for it to end by itself, at most so long; returns its wait status, or -1. */
@@ -126,8 +128,8 @@ struct file_write {
 };
 
 /* sha256: 32 bytes or NULL. */
-void file_write_start(struct file_write *write, struct client *client, const char *path, uint64_t size, const uint8_t *sha256,
-                      bool make_parents);
+void file_write_start(struct file_write *write, struct client *client, const char *path, uint64_t size,
+                      const uint8_t *sha256, bool make_parents);
 void file_write_data(struct file_write *write, const void *bytes, size_t length);
 void file_write_finish(struct file_write *write);
 

@@ -211,7 +211,8 @@ static void is_lost_with_its_supervisor(void **state) {
 static void notices_too_much_output_after_the_end(void **state) {
   struct run run;
   (void)state;
-  run_start(&run, &client, "head -c 1200001 /dev/zero; echo $? >&2; exec sleep 0", &(struct run_options){.limit = 1200000});
+  run_start(&run, &client, "head -c 1200001 /dev/zero; echo $? >&2; exec sleep 0",
+            &(struct run_options){.limit = 1200000});
   run.talk.hold = true;
   client_for(&client, 500);
   assert_false(run.ended);

@@ -229,7 +229,8 @@ static void kills_what_forks_all_the_time(void **state) {
   char line[16];
   (void)state;
   struct command *command = start("f() { (setsid sleep $M &); }; g() { while :; do f; f; f; done; }; "
-                                  "g & g & (g &) & (setsid sh -c \"while :; do sleep $M & done\" &) ; sleep 0.3; echo ready; wait # MARK");
+                                  "g & g & (g &) & (setsid sh -c \"while :; do sleep $M & done\" &) ; "
+                                  "sleep 0.3; echo ready; wait # MARK");
   wait_line(command, line, sizeof line);
   assert_true(marked() > 20);
   crew_kill(command->supervisor);
@@ -430,7 +431,8 @@ int main(void) {
       TEST(kills_what_forks_all_the_time),
       {"scan: kills_what_forks_all_the_time", kills_what_forks_all_the_time, begin_scan, end, NULL},
       {"marks: kills_every_descendant", kills_every_descendant, begin_marks, end, NULL},
-      {"marks: leaves_a_daemon_alive_and_its_pipe_open", leaves_a_daemon_alive_and_its_pipe_open, begin_marks, end, NULL},
+      {"marks: leaves_a_daemon_alive_and_its_pipe_open", leaves_a_daemon_alive_and_its_pipe_open, begin_marks, end,
+       NULL},
       {"marks: kills_leftovers_if_told_before_release", kills_leftovers_if_told_before_release, begin_marks, end, NULL},
       {"marks: loses_a_command_that_kills_its_supervisor_and_kills_the_rest",
        loses_a_command_that_kills_its_supervisor_and_kills_the_rest, begin_marks, end, NULL},

@@ -214,7 +214,8 @@ static void a_reset_ends_a_read(void **state) {
 
 /* --- writing --- */
 
-static void write_file(struct file_write *write, const char *path, const uint8_t *bytes, size_t length, bool digest, bool parents) {
+static void write_file(struct file_write *write, const char *path, const uint8_t *bytes, size_t length, bool digest,
+                       bool parents) {
   uint8_t sha256[32];
   digest_of(bytes, length, sha256);
   file_write_start(write, &client, path, length, digest ? sha256 : NULL, parents);

@@ -1,4 +1,5 @@
-/* The path walk, by openat2 and component by component, against what a hostile tree may hold and a thread that swaps it. */
+/* The path walk, by openat2 and component by component, against what a hostile tree may hold and a thread that swaps
+ * it. */
 #include "backend/sandboxd/path.h"
 
 #include "tests/unit/sandboxd/check.h"
@@ -108,10 +109,10 @@ static void opens_regular_files_alone(void **state) {
   expect_refusal("nothing", REASON_FILE_NOT_FOUND);
   expect_refusal("nothing/f", REASON_FILE_NOT_FOUND);
   expect_refusal("d/nothing", REASON_FILE_NOT_FOUND);
-  const char *invalid[] = {"d",       "link",          "dirlink/e/f", "up/secret",   "slash/etc/passwd", "magic/f", "dangling",
-                           "fifo",    "socket",        "f/x",         "",            ".",                "..",      "/etc/passwd",
-                           "d/../f",  "d/./e/f",       "d//e/f",      "d/e/f/",      "../secret",        "d/..",    "link/x",
-                           "dangling/x"};
+  const char *invalid[] = {
+      "d", "link", "dirlink/e/f", "up/secret", "slash/etc/passwd", "magic/f", "dangling", "fifo", "socket", "f/x",
+      "", ".", "..", "/etc/passwd", "d/../f", "d/./e/f", "d//e/f", "d/e/f/", "../secret", "d/..", "link/x",
+      "dangling/x"};
   for (size_t i = 0; i < sizeof invalid / sizeof invalid[0]; i++)
     expect_refusal(invalid[i], REASON_INVALID_PATH);
 }

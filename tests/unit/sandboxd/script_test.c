@@ -130,14 +130,16 @@ static void refuses_what_could_not_be_meant(void **state) {
 }
 
 static void takes_everything_at_its_limit(void **state) {
-  char *command = malloc(LIMIT_COMMAND_BYTES + 2), *value = malloc(LIMIT_ENV_BYTES), *cwd = malloc(LIMIT_PATH_BYTES + 1);
+  char *command = malloc(LIMIT_COMMAND_BYTES + 2);
+  char *value = malloc(LIMIT_ENV_BYTES), *cwd = malloc(LIMIT_PATH_BYTES + 1);
   (void)state;
   memset(command, '\'', LIMIT_COMMAND_BYTES + 1);
   memset(value, '\'', LIMIT_ENV_BYTES);
   memset(cwd, '\'', LIMIT_PATH_BYTES);
   command[LIMIT_COMMAND_BYTES] = value[LIMIT_ENV_BYTES - 1] = cwd[LIMIT_PATH_BYTES] = 0;
   cwd[0] = '/';
-  Sandbox__Agent__V1__EnvironmentVariable variable = SANDBOX__AGENT__V1__ENVIRONMENT_VARIABLE__INIT, *pointer = &variable;
+  Sandbox__Agent__V1__EnvironmentVariable variable = SANDBOX__AGENT__V1__ENVIRONMENT_VARIABLE__INIT;
+  Sandbox__Agent__V1__EnvironmentVariable *pointer = &variable;
   variable.name = (char *)(uintptr_t)"A";
   variable.value = value;
   Sandbox__Agent__V1__RunStart start = start_of(cwd, command);
