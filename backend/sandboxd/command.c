@@ -410,7 +410,7 @@ struct command *command_attach(struct command_table *table, const Sandbox__Agent
                                const struct command_call *call, struct error **err) {
   struct command *command = command_find(table, &attach->id);
   if (!command || command->cancelled) {
-    error_set_field(err, REASON_INVALID_REQUEST, "id", "there is no command of this 'id'");
+    error_set_field(err, REASON_NOT_FOUND, "id", "there is no command of this 'id'");
     return NULL;
   }
   struct spool *out = &command->streams[0].spool, *errors = &command->streams[1].spool;

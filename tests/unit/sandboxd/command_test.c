@@ -338,7 +338,7 @@ static void an_unattached_command_is_killed_in_time(void **state) {
   expect_gone("7001.6", 600);
   run_attach(&run, &client);
   run_wait(&run);
-  assert_true(talk_failed_for(&run.talk, "INVALID_REQUEST"));
+  assert_true(talk_failed_for(&run.talk, "NOT_FOUND"));
   run_free(&run);
 }
 
@@ -382,7 +382,7 @@ static void refuses_what_cannot_be(void **state) {
   twin.id[0] ^= 1;
   run_attach(&twin, &client);
   run_wait(&twin);
-  assert_true(talk_failed_for(&twin.talk, "INVALID_REQUEST"));
+  assert_true(talk_failed_for(&twin.talk, "NOT_FOUND"));
   run_signal(&run, 65); /* a breach of protocol ends the command */
   run_wait(&run);
   assert_true(talk_failed_for(&run.talk, "INVALID_REQUEST"));
