@@ -29,7 +29,7 @@
 #define LIMIT_HEADER_COUNT 100
 #define LIMIT_HEADER_SECONDS 10           /* to receive them */
 #define LIMIT_IDLE_SECONDS 60             /* between two requests of a connection */
-#define LIMIT_BODY_SECONDS 30             /* for a whole JSON body; between two pieces of a streamed one */
+#define LIMIT_BODY_SECONDS 15             /* for a whole JSON body; between two pieces of a streamed one */
 #define LIMIT_WRITE_SECONDS 30            /* for a client to take each 256 KiB of an answer */
 #define LIMIT_LINGER_SECONDS 5            /* a closing connection lets its client read the last answer */
 #define LIMIT_GRPC_MESSAGE_BYTES 11534336 /* 11 MiB: a whole small file and its frame */

@@ -17,7 +17,7 @@ enum writing { WRITING_NOTHING, WRITING_CONTINUE, WRITING_PART, WRITING_LAST };
 enum {
   AHEAD_BYTES = LIMIT_HEADER_BYTES, /* sent ahead: from so much on, reading stops until the running request is answered */
   PENDING_BYTES = AHEAD_BYTES + CONNECTION_INPUT_BYTES,
-  REST_BYTES = LIMIT_TRANSFER_BYTES + LIMIT_JSON_BODY_BYTES, /* thrown away behind the last answer */
+  REST_BYTES = 262144, /* thrown away behind the last answer, besides the body that was announced */
 };
 
 static void process_pending(struct connection *connection);
@@ -294,9 +294,10 @@ void connection_stop(struct connection *connection) {
 
 /* Closing with unread bytes would reset the connection and could take the answer away from the client. */
 static void linger(struct connection *connection) {
+  uint64_t announced = connection->state != STATE_BODY ? 0 : connection->is_chunked ? LIMIT_JSON_BODY_BYTES : connection->body_left;
   buffer_free(&connection->pending);
   connection->state = STATE_REST;
-  connection->body_left = REST_BYTES;
+  connection->body_left = (announced < LIMIT_TRANSFER_BYTES ? announced : LIMIT_TRANSFER_BYTES) + REST_BYTES;
   if (connection->input_ended) {
     close_now(connection);
     return;

@@ -130,8 +130,7 @@ static int dispatch(struct exchange *exchange, struct error **err) {
   size_t length = exchange->head.target.length;
   char *target = exchange->text + (exchange->head.target.data - exchange->text);
   exchange->without_body = http_text_is(exchange->head.method, HTTP_TEXT("HEAD"));
-  if (target_read(target, length, &exchange->target, err) < 0)
-    return -1;
+  target_read(target, length, &exchange->target);
   struct route_match match = route_find(exchange->head.method, &exchange->target);
   exchange->handler = match.handler;
   exchange->lease_id = match.lease_id;

@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 enum {
@@ -71,18 +72,24 @@ static void on_events(h2o_multithread_receiver_t *receiver, h2o_linklist_t *mess
   run_events(messages);
 }
 
-void loop_later(struct loop *loop, struct loop_event *event) { h2o_linklist_insert(&loop->later, &event->message.link); }
-
-/* Those that put themselves off again wait for the turn after. Returns whether there were any: h2o does not know of what
- * they did to its sockets, so it must not wait before it has looked at them. */
-static bool run_later(struct loop *loop) {
+/* A turn is what h2o makes of one wait for the kernel's events; an eventfd is what makes it take another. Nothing of this may
+ * happen between two turns: h2o counts on finding no finished write then. */
+void loop_later(struct loop *loop, struct loop_event *event) {
   if (h2o_linklist_is_empty(&loop->later))
-    return false;
+    eventfd_write(h2o_socket_get_fd(loop->tick), 1);
+  h2o_linklist_insert(&loop->later, &event->message.link);
+}
+
+/* Events that put themselves off again wait for the turn after. */
+static void on_tick(h2o_socket_t *socket, const char *failure) {
+  struct loop *loop = socket->data;
+  eventfd_t count;
   h2o_linklist_t now;
+  (void)failure;
+  eventfd_read(h2o_socket_get_fd(socket), &count);
   h2o_linklist_init_anchor(&now);
   h2o_linklist_insert_list(&now, &loop->later);
   run_events(&now);
-  return true;
 }
 
 /* Accepting */
@@ -222,6 +229,9 @@ static void evloop_init(struct loop *loop) {
   loop->queue = h2o_multithread_create_queue(loop->evloop);
   h2o_multithread_register_receiver(loop->queue, &loop->events, on_events);
   timers_init(loop);
+  loop->tick = h2o_evloop_socket_create(loop->evloop, loop->tick_descriptor, H2O_SOCKET_FLAG_DONT_READ);
+  loop->tick->data = loop;
+  h2o_socket_read_start(loop->tick, on_tick);
   for (size_t i = 0; i < loop->listener_count; i++) {
     loop->listeners[i] = h2o_evloop_socket_create(loop->evloop, loop->listening[i], H2O_SOCKET_FLAG_DONT_READ);
     loop->listeners[i]->data = loop;
@@ -231,6 +241,7 @@ static void evloop_init(struct loop *loop) {
 
 static void evloop_free(struct loop *loop) {
   timers_free(loop);
+  h2o_socket_close(loop->tick);
   h2o_multithread_unregister_receiver(loop->queue, &loop->events);
   h2o_multithread_destroy_queue(loop->queue);
   h2o_evloop_run(loop->evloop, 0); /* frees the sockets that were closed last */
@@ -241,9 +252,8 @@ static void *run(void *context) {
   struct loop *loop = context;
   evloop_init(loop);
   sem_post(&loop->ready);
-  for (bool busy = false; !loop->finished;) {
-    h2o_evloop_run(loop->evloop, busy ? 0 : INT32_MAX);
-    busy = run_later(loop);
+  while (!loop->finished) {
+    h2o_evloop_run(loop->evloop, INT32_MAX);
     peer_free_closed(loop);
   }
   evloop_free(loop);
@@ -301,6 +311,9 @@ static int start(struct loop *loop, const int *listeners, size_t count, struct e
   const struct options *options = loop->options;
   if (options->tls_certificate && !(loop->tls = tls_new(options->tls_certificate, options->tls_key, err)))
     return -1;
+  loop->tick_descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (loop->tick_descriptor < 0)
+    return error_set_errno(err, errno, "eventfd");
   if (client_init(loop, err) < 0 || listeners_init(loop, listeners, count, err) < 0)
     return -1;
   int failed = pthread_create(&loop->queue_thread, NULL, run_queue, loop);

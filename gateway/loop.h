@@ -52,6 +52,8 @@ struct loop {
   h2o_linklist_t closed;    /* peers to be freed behind this turn of the loop */
   h2o_linklist_t exchanges; /* struct exchange */
   h2o_linklist_t later;     /* struct loop_event, for the next turn */
+  int tick_descriptor;      /* an eventfd, which becomes this: */
+  h2o_socket_t *tick;       /* readable while `later` is not empty */
   size_t peer_count, peer_limit, exchange_count;
 
   struct rpc_client *client;

@@ -10,25 +10,26 @@ static int hexadecimal(char byte) {
   return byte >= 'A' && byte <= 'F' ? byte - 'A' + 10 : -1;
 }
 
-/* Decodes in place. */
-static int decode(char *text, size_t length, bool plus_is_space, struct http_text *out, struct error **err) {
+/* Decodes in place. Returns false if a '%' is not followed by two hexadecimal digits; it then stays as it is. */
+static bool decode(char *text, size_t length, bool plus_is_space, struct http_text *out) {
+  bool good = true;
   size_t to = 0;
   for (size_t from = 0; from < length; from++) {
     char byte = text[from];
-    if (byte == '%') {
-      int high = length - from > 2 ? hexadecimal(text[from + 1]) : -1;
-      int low = high >= 0 ? hexadecimal(text[from + 2]) : -1;
-      if (low < 0)
-        return error_set(err, REASON_INVALID_REQUEST, "Malformed percent-encoding in the request target");
+    int high = byte == '%' && length - from > 2 ? hexadecimal(text[from + 1]) : -1;
+    int low = high >= 0 ? hexadecimal(text[from + 2]) : -1;
+    if (low >= 0) {
       byte = (char)(high * 16 + low);
       from += 2;
+    } else if (byte == '%') {
+      good = false;
     } else if (byte == '+' && plus_is_space) {
       byte = ' ';
     }
     text[to++] = byte;
   }
   *out = (struct http_text){.data = text, .length = to};
-  return 0;
+  return good;
 }
 
 /* How long the front of the text is that has none of the delimiter. */
@@ -53,7 +54,7 @@ static void skip_authority(char **text, size_t *length) {
   }
 }
 
-int target_read(char *text, size_t length, struct target *target, struct error **err) {
+void target_read(char *text, size_t length, struct target *target) {
   *target = (struct target){.count = 0};
   skip_authority(&text, &length);
   size_t path = span(text, length, '?');
@@ -62,15 +63,12 @@ int target_read(char *text, size_t length, struct target *target, struct error *
     target->query_length = length - path - 1;
   }
   if (path == 0 || text[0] != '/')
-    return 0;
+    return;
   for (size_t at = 0; at < path && target->count < TARGET_SEGMENTS;) {
     size_t start = at + 1, piece = span(text + start, path - start, '/');
-    if (decode(text + start, piece, false, &target->segments[target->count], err) < 0)
-      return -1;
-    target->count++;
+    decode(text + start, piece, false, &target->segments[target->count++]);
     at = start + piece;
   }
-  return 0;
 }
 
 int target_next_parameter(struct target *target, struct http_text *name, struct http_text *value, struct error **err) {
@@ -87,8 +85,7 @@ int target_next_parameter(struct target *target, struct http_text *name, struct 
   size_t used = piece < target->query_length ? piece + 1 : piece;
   target->query += used;
   target->query_length -= used;
-  if (decode(text, name_length, true, name, err) < 0 ||
-      decode(text + value_start, piece - value_start, true, value, err) < 0)
-    return -1;
+  if (!decode(text, name_length, true, name) || !decode(text + value_start, piece - value_start, true, value))
+    return error_set(err, REASON_INVALID_REQUEST, "Malformed percent-encoding in the query");
   return 1;
 }

@@ -19,9 +19,9 @@ struct target {
   size_t query_length;
 };
 
-/* Reads a target in origin form or absolute form and writes decoded segments over it. Any other form has no segments.
- * Returns 0, or -1 and REASON_INVALID_REQUEST if the percent-encoding is malformed. */
-int target_read(char *text, size_t length, struct target *target, struct error **err);
+/* Reads a target in origin form or absolute form and writes decoded segments over it. Any other form has no segments. A
+ * malformed percent-encoding stands for itself: no route and no Lease has such a name. */
+void target_read(char *text, size_t length, struct target *target);
 
 /* Takes the next query parameter off target->query and writes it decoded over the query ('+' is a space). Returns 1; 0 at
  * the end; or -1 and REASON_INVALID_REQUEST if the percent-encoding is malformed. */

@@ -387,6 +387,18 @@ static void test_rest_is_bounded(void **state) {
   free(rest);
 }
 
+/* No body was announced: whoever goes on sending is cut soon. */
+static void test_endless_head_is_cut(void **state) {
+  (void)state;
+  char *rest = filled(CONNECTION_INPUT_BYTES, 'x');
+  size_t fed = 0;
+  while (!client.closed)
+    fed += double_feed_text(&client, rest);
+  assert_in_range(fed, 2 * LIMIT_HEADER_BYTES, LIMIT_JSON_BODY_BYTES);
+  assert_story("URI_TOO_LONG;done;end;close;");
+  free(rest);
+}
+
 static void test_answer_to_a_held_back_body(void **state) {
   (void)state;
   client.stream = true;
@@ -598,6 +610,7 @@ int main(void) {
       TEST(test_unwanted_body_is_thrown_away),
       TEST(test_answer_before_the_body_is_whole),
       TEST(test_rest_is_bounded),
+      TEST(test_endless_head_is_cut),
       TEST(test_answer_to_a_held_back_body),
       TEST(test_continue),
       TEST(test_answer_waits_for_continue),
