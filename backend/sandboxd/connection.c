@@ -170,11 +170,10 @@ static struct connection *connection_new(struct agent *agent, int input, int out
 }
 
 int connection_open(struct agent *agent, int input, int output, struct error **err) {
-  struct connection *connection = NULL;
-  if (!fcntl(input, F_SETFL, O_NONBLOCK) && !fcntl(output, F_SETFL, O_NONBLOCK))
-    connection = connection_new(agent, input, output);
-  if (!connection || loop_watch_set(&agent->loop, &connection->input, EPOLLIN)) {
-    error_set_errno(err, errno, "a connection cannot be served");
+  struct connection *connection = connection_new(agent, input, output);
+  if (!connection || fcntl(input, F_SETFL, O_NONBLOCK) || fcntl(output, F_SETFL, O_NONBLOCK) ||
+      loop_watch_set(&agent->loop, &connection->input, EPOLLIN)) {
+    error_set_errno(err, connection ? errno : ENOMEM, "a connection cannot be served");
     if (connection)
       wire_free(connection->wire);
     memory_free(connection);

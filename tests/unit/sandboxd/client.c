@@ -34,21 +34,26 @@ int64_t client_now(void) {
 
 /* --- the program --- */
 
-void daemon_start(struct daemon *daemon, const char *const *arguments) {
+int daemon_listen(struct daemon *daemon) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
-  const char *all[16] = {"sandboxd", "serve", "--listen-fd", "20", "--workspace", daemon->workspace};
-  size_t count = 6;
   snprintf(daemon->top, sizeof daemon->top, "/tmp/sandboxd-test-XXXXXX");
   assert_non_null(mkdtemp(daemon->top));
   snprintf(daemon->workspace, sizeof daemon->workspace, "%s/workspace", daemon->top);
   snprintf(daemon->socket, sizeof daemon->socket, "%s/socket", daemon->top);
   assert_int_equal(mkdir(daemon->workspace, 0755), 0);
-  for (; arguments && *arguments; arguments++)
-    all[count++] = *arguments;
   memcpy(address.sun_path, daemon->socket, strlen(daemon->socket));
   int listener = socket(AF_UNIX, SOCK_STREAM, 0);
   assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
   assert_int_equal(listen(listener, 16), 0);
+  return listener;
+}
+
+void daemon_start(struct daemon *daemon, const char *const *arguments) {
+  const char *all[16] = {"sandboxd", "serve", "--listen-fd", "20", "--workspace", daemon->workspace};
+  size_t count = 6;
+  int listener = daemon_listen(daemon);
+  for (; arguments && *arguments; arguments++)
+    all[count++] = *arguments;
   daemon->pid = fork();
   if (daemon->pid == 0) {
     dup2(listener, 20);

@@ -25,6 +25,8 @@ struct daemon {
 /* Every test's program is `program`, with these further arguments (NULL-terminated) or NULL. Fails the test if it does
  * not start. */
 extern const char *client_program;
+/* Its directory and listening socket alone. */
+int daemon_listen(struct daemon *daemon);
 void daemon_start(struct daemon *daemon, const char *const *arguments);
 /* Waits for it to end by itself, at most so long; returns its wait status, or -1. */
 int daemon_wait(struct daemon *daemon, int milliseconds);

@@ -472,6 +472,39 @@ static void many_at_once(void **state) {
   }
 }
 
+/* The kernel's counter is a file that the command writes. */
+static void tells_that_memory_ran_out(void **state) {
+  struct run run;
+  char name[64];
+  const char *arguments[] = {"--memory-events", name, NULL};
+  (void)state;
+  client_close(&client);
+  daemon_stop(&agent);
+  snprintf(name, sizeof name, "/tmp/sandboxd-events-XXXXXX");
+  int file = mkstemp(name);
+  assert_int_equal(write(file, "low 0\noom 3\noom_kill 7\n", 24), 24);
+  daemon_start(&agent, arguments);
+  client_connect(&client, &agent);
+  client_configure(&client, 60000, 0, 2000, NULL);
+  run_start(&run, &client, "kill -KILL $$", NULL);
+  run_wait(&run);
+  expect_end(&run, ENDED(SIGNALLED), 128 + SIGKILL, SIGKILL);
+  run_free(&run);
+  for (int i = 0; i < 2; i++) {
+    char command[128];
+    snprintf(command, sizeof command, "echo oom_kill 8 > %s; kill -KILL $$", name);
+    run_start(&run, &client, command, NULL);
+    run_wait(&run);
+    if (i)
+      expect_end(&run, ENDED(SIGNALLED), 128 + SIGKILL, SIGKILL); /* that was before it began */
+    else
+      expect_end(&run, ENDED(OUT_OF_MEMORY), 128 + SIGKILL, SIGKILL);
+    run_free(&run);
+  }
+  close(file);
+  unlink(name);
+}
+
 static int entries(const char *format) {
   char name[64];
   int count = 0;
@@ -546,6 +579,7 @@ int main(int count, char **arguments) {
       TEST(standard_input_goes_on_after_a_broken_connection),
       TEST(a_command_need_not_read_its_input),
       TEST(many_at_once),
+      TEST(tells_that_memory_ran_out),
       TEST(leaks_neither_descriptors_nor_zombies),
       TEST(inherits_nothing),
   };

@@ -340,6 +340,18 @@ static void kills_a_command_that_stopped_its_supervisor(void **state) {
   release(command);
 }
 
+/* An entry of the environment that no program can be given. */
+static void tells_that_the_shell_cannot_be_started(void **state) {
+  static char entry[200000];
+  char *environment[] = {entry, NULL};
+  (void)state;
+  memset(entry, 'x', sizeof entry - 1);
+  crew.options.environment = environment;
+  expect_end("true", CREW_FAILED, E2BIG);
+  expect_end("true", CREW_FAILED, E2BIG);
+  assert_int_equal(crew.free, 1);
+}
+
 static void sends_signals_to_the_group(void **state) {
   char line[16];
   (void)state;
@@ -445,6 +457,7 @@ int main(void) {
       TEST(loses_a_command_that_kills_its_supervisor_and_kills_the_rest),
       TEST(spares_other_commands_then),
       TEST(kills_a_command_that_stopped_its_supervisor),
+      TEST(tells_that_the_shell_cannot_be_started),
       TEST(sends_signals_to_the_group),
       TEST(refuses_too_many_at_once),
       TEST(bounds_the_supervisors_of_leftovers),
