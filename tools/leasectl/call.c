@@ -142,6 +142,8 @@ static void failure_copy(struct error **to, const struct error *from)
     error_set_field(to, error_reason(from), error_field(from), message);
   else
     error_set_detail(to, error_reason(from), "%s", error_detail(from));
+  if (to && error_retry_after(from) > 0)
+    error_set_retry_after(*to, error_retry_after(from));
 }
 
 static void on_ended(void *context, struct error *err)
@@ -218,6 +220,22 @@ static bool stream_idle(struct stream *stream)
   return open;
 }
 
+bool stream_busy(struct stream *stream)
+{
+  pthread_mutex_lock(&stream->lock);
+  bool busy = stream->sending && !stream->ended;
+  pthread_mutex_unlock(&stream->lock);
+  return busy;
+}
+
+void stream_post(struct stream *stream, grpc_byte_buffer *message)
+{
+  pthread_mutex_lock(&stream->lock);
+  stream->sending = true;
+  pthread_mutex_unlock(&stream->lock);
+  rpc_client_send(stream->call, message);
+}
+
 bool stream_send(struct stream *stream, grpc_byte_buffer *message)
 {
   if (!message || !stream_idle(stream)) {
@@ -225,10 +243,7 @@ bool stream_send(struct stream *stream, grpc_byte_buffer *message)
       grpc_byte_buffer_destroy(message);
     return false;
   }
-  pthread_mutex_lock(&stream->lock);
-  stream->sending = true;
-  pthread_mutex_unlock(&stream->lock);
-  rpc_client_send(stream->call, message);
+  stream_post(stream, message);
   return stream_idle(stream);
 }
 

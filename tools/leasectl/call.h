@@ -32,6 +32,9 @@ typedef bool stream_message(void *context, grpc_byte_buffer *message);
  * (eventfd) when something changed, or -1. NULL and *err. */
 struct stream *stream_start(struct connection *connection, const char *method, const ProtobufCMessage *request,
                             bool half_close, stream_message *message, void *context, int notify, struct error **err);
+/* Sends one message (taken over) and returns at once; not while stream_busy, which `notify` tells the end of. */
+void stream_post(struct stream *stream, grpc_byte_buffer *message);
+bool stream_busy(struct stream *stream);
 /* Sends one message (taken over) and waits until it has left. Returns false once the call has ended. */
 bool stream_send(struct stream *stream, grpc_byte_buffer *message);
 void stream_half_close(struct stream *stream);

@@ -253,13 +253,43 @@ static int download_run(struct invocation *invocation, const char *lease, const 
   return failed ? -1 : download_check(&download, err);
 }
 
+/* A pipe or a device is written to, never replaced. */
+static int download_into(struct invocation *invocation, const char *lease, const char *path, const char *target,
+                         struct error **err)
+{
+  int fd = open(target, O_WRONLY | O_CLOEXEC);
+  if (fd < 0)
+    return error_set_errno(err, errno, "cannot write %s", target);
+  int failed = download_run(invocation, lease, path, fd, target, err);
+  close(fd);
+  return failed;
+}
+
+/* "name.XXXXXX" to "name". */
+static int temporary_rename(const char *temporary)
+{
+  CLEANUP_BUFFER struct buffer name;
+  buffer_init(&name, NAME_LIMIT);
+  if (buffer_append(&name, temporary, strlen(temporary) - strlen(".XXXXXX")) < 0)
+    return -1;
+  return rename(temporary, buffer_text(&name));
+}
+
 static int download(struct invocation *invocation, const char *lease, const char *path, const char *target, struct error **err)
 {
   if (strcmp(target, "-") == 0)
     return download_run(invocation, lease, path, STDOUT_FILENO, "standard output", err);
+  struct stat old;
+  bool exists = stat(target, &old) == 0;
+  if (exists && !S_ISREG(old.st_mode))
+    return download_into(invocation, lease, path, target, err);
+  /* Beside the file itself, not beside a link to it. */
+  char *real = exists ? realpath(target, NULL) : NULL;
   CLEANUP_BUFFER struct buffer temporary;
   buffer_init(&temporary, NAME_LIMIT);
-  if (buffer_append_format(&temporary, "%s.XXXXXX", target) < 0)
+  int named = buffer_append_format(&temporary, "%s.XXXXXX", real ? real : target);
+  free(real);
+  if (named < 0)
     return error_set_memory(err);
   char *name = (char *)temporary.data;
   int fd = mkostemp(name, O_CLOEXEC);
@@ -268,7 +298,7 @@ static int download(struct invocation *invocation, const char *lease, const char
   mode_t mask = umask(0);
   umask(mask);
   int failed = download_run(invocation, lease, path, fd, target, err);
-  if (!failed && (fchmod(fd, 0666 & ~mask) < 0 || rename(name, target) < 0))
+  if (!failed && (fchmod(fd, exists ? old.st_mode & 07777 : 0666 & ~mask) < 0 || temporary_rename(name) < 0))
     failed = error_set_errno(err, errno, "cannot put %s in its place", target);
   if (failed)
     unlink(name);
@@ -291,14 +321,16 @@ static int copy(struct invocation *invocation, const struct place *from, const s
 
 int command_copy(struct invocation *invocation, int count, char **arguments)
 {
-  if (getopt_long(count, arguments, "", (const struct option[]){{0}}, NULL) != -1)
-    return usage_error("cp", "unknown option");
+  static const struct option options[] = {COMMON_OPTIONS};
+  for (int option; (option = getopt_long(count, arguments, "", options, NULL)) != -1;)
+    if (!invocation_option(invocation, option))
+      return usage_error("cp", "unknown option");
   struct place from, to;
   if (optind + 2 != count || place_parse(arguments[optind], &from) < 0 || place_parse(arguments[optind + 1], &to) < 0 ||
       !from.lease == !to.lease || !from.path[0] || !to.path[0])
     return usage_error("cp", "wants a source and a target, one of them lease-…:path");
   CLEANUP_ERROR struct error *err = NULL;
-  if (copy(invocation, &from, &to, &err) < 0)
+  if (invocation_connect(invocation, &err) < 0 || copy(invocation, &from, &to, &err) < 0)
     return output_failure(err, invocation->json);
   return invocation->json && strcmp(to.path, "-") != 0 && puts("{}") < 0;
 }

@@ -3,6 +3,7 @@
  * and ends with its exit code.
  */
 #include "base/buffer.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "rpc/message.h"
@@ -21,7 +22,14 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-enum { EXEC_FAILED = 125, INPUT_CHUNK = 65536, ENTRIES_MAX = 256, LINE_LIMIT = 4194304 };
+enum {
+  EXEC_FAILED = 125,
+  INPUT_CHUNK = 65536,
+  ENTRIES_MAX = 256,
+  LINE_LIMIT = 4194304,
+  SIGNALS_MAX = 16,
+  SIGNAL_PATIENCE_MS = 2000,
+};
 
 /* One run. Fields below `json` are written on the queue's thread and read after the call has ended. */
 struct run {
@@ -110,67 +118,113 @@ static bool run_message(void *context, grpc_byte_buffer *bytes)
   return !run->output_broken;
 }
 
-static grpc_byte_buffer *request_pack(const Sandbox__Lease__V1__StreamExecRequest *request)
-{
-  return rpc_pack(&request->base);
-}
+/* --- to the command --- */
 
-static void input_send(struct stream *stream, uint8_t *bytes, size_t length)
+/* What goes to the command, one message at a time. A command that does not read its input holds back whatever is behind
+ * it, signals too; so one that cannot be passed on within a while ends the command, as who sent it wanted. */
+struct pump {
+  struct stream *stream;
+  uint32_t signals[SIGNALS_MAX]; /* not passed on yet, oldest first */
+  size_t signal_count;
+  int64_t stuck_at;         /* boot clock: the oldest signal's patience ends */
+  unsigned interrupts;      /* SIGINTs so far; the second gives up */
+  bool input, input_ended;  /* there is more to read; its end was read and is not passed on yet */
+};
+
+static void input_send(struct pump *pump, uint8_t *bytes, size_t length)
 {
   Sandbox__Lease__V1__StreamExecRequest request = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__INIT;
   request.request_case = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__REQUEST_STDIN;
   request.stdin = (ProtobufCBinaryData){.data = bytes, .len = length};
-  stream_send(stream, request_pack(&request));
+  stream_post(pump->stream, rpc_pack(&request.base));
 }
 
-static void input_end(struct stream *stream)
+static void input_end_send(struct pump *pump)
 {
   Sandbox__Lease__V1__StdinEnd end = SANDBOX__LEASE__V1__STDIN_END__INIT;
   Sandbox__Lease__V1__StreamExecRequest request = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__INIT;
   request.request_case = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__REQUEST_STDIN_END;
   request.stdin_end = &end;
-  stream_send(stream, request_pack(&request));
+  stream_post(pump->stream, rpc_pack(&request.base));
+  pump->input_ended = false;
 }
 
-static void signal_send(struct stream *stream, uint32_t number)
+static void signal_send(struct pump *pump)
 {
   Sandbox__Lease__V1__Signal signal_message = SANDBOX__LEASE__V1__SIGNAL__INIT;
-  signal_message.number = (int32_t)number;
+  signal_message.number = (int32_t)pump->signals[0];
   Sandbox__Lease__V1__StreamExecRequest request = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__INIT;
   request.request_case = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__REQUEST_SIGNAL;
   request.signal = &signal_message;
-  stream_send(stream, request_pack(&request));
+  stream_post(pump->stream, rpc_pack(&request.base));
+  memmove(pump->signals, pump->signals + 1, --pump->signal_count * sizeof pump->signals[0]);
 }
 
-/* Passes input and signals on until the call has ended. A second SIGINT gives up: the call is cancelled. */
-static void run_pump(struct stream *stream, int notify, int signals, bool input)
+static void signal_take(struct pump *pump, int signals)
+{
+  struct signalfd_siginfo information;
+  if (read(signals, &information, sizeof information) != (ssize_t)sizeof information)
+    return;
+  if (information.ssi_signo == SIGINT && ++pump->interrupts > 1)
+    stream_cancel(pump->stream);
+  else if (pump->signal_count < SIGNALS_MAX) {
+    if (pump->signal_count == 0)
+      pump->stuck_at = clock_boot() + SIGNAL_PATIENCE_MS * CLOCK_MILLISECOND;
+    pump->signals[pump->signal_count++] = information.ssi_signo;
+  }
+}
+
+static void input_take(struct pump *pump)
 {
   static uint8_t bytes[INPUT_CHUNK];
-  unsigned interrupts = 0;
-  while (!stream_ended(stream)) {
-    struct pollfd polled[3] = {{.fd = notify, .events = POLLIN}, {.fd = signals, .events = POLLIN},
-                               {.fd = input ? STDIN_FILENO : -1, .events = POLLIN}};
-    if (poll(polled, 3, -1) < 0)
-      continue; /* EINTR */
+  ssize_t got = read(STDIN_FILENO, bytes, sizeof bytes);
+  if (got > 0)
+    input_send(pump, bytes, (size_t)got);
+  else if (got == 0 || (errno != EINTR && errno != EAGAIN)) {
+    pump->input = false;
+    pump->input_ended = true;
+  }
+}
+
+/* Milliseconds to wait at most; -1: until something happens. */
+static int pump_patience(const struct pump *pump)
+{
+  if (pump->signal_count == 0)
+    return -1;
+  int64_t left = pump->stuck_at - clock_boot();
+  return left > 0 ? (int)(left / CLOCK_MILLISECOND) + 1 : 0;
+}
+
+/* Passes input and signals on until the call has ended. */
+static void run_pump(struct pump *pump, int notify, int signals)
+{
+  while (!stream_ended(pump->stream)) {
+    bool busy = stream_busy(pump->stream);
+    if (!busy && (pump->signal_count > 0 || pump->input_ended)) {
+      if (pump->signal_count > 0)
+        signal_send(pump);
+      else
+        input_end_send(pump);
+      busy = true;
+    }
+    struct pollfd polled[3] = {{.fd = notify, .events = POLLIN},
+                               {.fd = signals, .events = POLLIN},
+                               {.fd = pump->input && !busy ? STDIN_FILENO : -1, .events = POLLIN}};
+    int ready = poll(polled, 3, pump_patience(pump));
+    if (ready == 0) {
+      fprintf(stderr, "leasectl: the command reads none of its input, so that no signal gets through: killing it\n");
+      stream_cancel(pump->stream);
+      pump->signal_count = 0;
+    }
+    if (ready <= 0)
+      continue;
     uint64_t count;
     if (polled[0].revents && read(notify, &count, sizeof count) < 0)
       continue;
-    struct signalfd_siginfo information;
-    if (polled[1].revents && read(signals, &information, sizeof information) == (ssize_t)sizeof information) {
-      if (information.ssi_signo == SIGINT && ++interrupts > 1)
-        stream_cancel(stream);
-      else
-        signal_send(stream, information.ssi_signo);
-    }
-    if (polled[2].revents) {
-      ssize_t got = read(STDIN_FILENO, bytes, sizeof bytes);
-      if (got > 0)
-        input_send(stream, bytes, (size_t)got);
-      else if (got == 0 || (errno != EINTR && errno != EAGAIN)) {
-        input_end(stream);
-        input = false;
-      }
-    }
+    if (polled[1].revents)
+      signal_take(pump, signals);
+    if (polled[2].revents)
+      input_take(pump);
   }
 }
 
@@ -182,14 +236,6 @@ static void signals_passed(sigset_t *set)
     sigaddset(set, passed[i]);
 }
 
-void command_exec_prepare(void)
-{
-  sigset_t set;
-  signals_passed(&set);
-  pthread_sigmask(SIG_BLOCK, &set, NULL);
-  signal(SIGPIPE, SIG_IGN);
-}
-
 static int run_command(struct invocation *invocation, const Sandbox__Lease__V1__StreamExecStart *start)
 {
   Sandbox__Lease__V1__StreamExecRequest request = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__INIT;
@@ -199,14 +245,18 @@ static int run_command(struct invocation *invocation, const Sandbox__Lease__V1__
   CLEANUP_ERROR struct error *err = NULL;
   sigset_t set;
   signals_passed(&set);
+  /* Before the connection's threads are made, so that the signals come here alone. */
+  pthread_sigmask(SIG_BLOCK, &set, NULL);
+  signal(SIGPIPE, SIG_IGN);
   int signals = signalfd(-1, &set, SFD_CLOEXEC), notify = eventfd(0, EFD_CLOEXEC);
-  struct stream *stream = signals < 0 || notify < 0
+  struct stream *stream = signals < 0 || notify < 0 || invocation_connect(invocation, &err) < 0
                               ? NULL
                               : stream_start(invocation->connection, "/sandbox.lease.v1.LeaseService/StreamExec",
                                              &request.base, false, run_message, &run, notify, &err);
   int failed = -1;
   if (stream) {
-    run_pump(stream, notify, signals, start->stdin);
+    struct pump pump = {.stream = stream, .input = start->stdin};
+    run_pump(&pump, notify, signals);
     failed = stream_finish(stream, &err);
   } else if (!err)
     error_set_errno(&err, errno, "cannot wait for signals");
@@ -270,7 +320,7 @@ int command_exec(struct invocation *invocation, int count, char **arguments)
                                           {"timeout", required_argument, NULL, 't'},
                                           {"interactive", no_argument, NULL, 'i'},
                                           {"no-stdin", no_argument, NULL, 'n'},
-                                          {0}};
+                                          COMMON_OPTIONS};
   static struct environment environment;
   Sandbox__Lease__V1__Command command = SANDBOX__LEASE__V1__COMMAND__INIT;
   Sandbox__Lease__V1__StreamExecStart start = SANDBOX__LEASE__V1__STREAM_EXEC_START__INIT;
@@ -286,7 +336,7 @@ int command_exec(struct invocation *invocation, int count, char **arguments)
       command.timeout_seconds = seconds;
     } else if (option == 'i' || option == 'n')
       start.stdin = option == 'i';
-    else
+    else if (!invocation_option(invocation, option))
       return usage_error("exec", option == 'e'   ? "--env wants NAME=VALUE, at most 256 times"
                                  : option == 't' ? "--timeout wants 1 to 86400 seconds"
                                                  : "unknown option");

@@ -23,7 +23,7 @@ static int lease_print(const struct invocation *invocation, const Sandbox__Lease
                        const char *after)
 {
   if (!invocation->json) {
-    output_lease_table((Sandbox__Lease__V1__Lease *const[]){(Sandbox__Lease__V1__Lease *)lease}, 1);
+    output_lease_table((Sandbox__Lease__V1__Lease *const[]){(Sandbox__Lease__V1__Lease *)lease}, 1, true);
     return 0;
   }
   CLEANUP_BUFFER struct buffer out;
@@ -32,6 +32,14 @@ static int lease_print(const struct invocation *invocation, const Sandbox__Lease
       buffer_append_string(&out, after) < 0 || output_write(&out) < 0)
     return 1;
   return 0;
+}
+
+static ProtobufCMessage *lease_call(struct invocation *invocation, const char *method, const ProtobufCMessage *request,
+                                    const ProtobufCMessageDescriptor *response, struct error **err)
+{
+  if (!invocation->connection && invocation_connect(invocation, err) < 0)
+    return NULL;
+  return connection_call(invocation->connection, method, request, response, err);
 }
 
 static int answer_failed(const struct invocation *invocation, struct error **err)
@@ -52,7 +60,7 @@ static void key_make(char key[static 33])
 int command_acquire(struct invocation *invocation, int count, char **arguments)
 {
   static const struct option options[] = {
-      {"pool", required_argument, NULL, 'p'}, {"ttl", required_argument, NULL, 't'}, {"key", required_argument, NULL, 'k'}, {0}};
+      {"pool", required_argument, NULL, 'p'}, {"ttl", required_argument, NULL, 't'}, {"key", required_argument, NULL, 'k'}, COMMON_OPTIONS};
   Sandbox__Lease__V1__AcquireLeaseRequest request = SANDBOX__LEASE__V1__ACQUIRE_LEASE_REQUEST__INIT;
   char fresh[33];
   key_make(fresh);
@@ -67,14 +75,14 @@ int command_acquire(struct invocation *invocation, int count, char **arguments)
     else if (option == 't' && number_parse(optarg, 1, INT_MAX, &seconds) == 0) {
       request._ttl_seconds_case = SANDBOX__LEASE__V1__ACQUIRE_LEASE_REQUEST___TTL_SECONDS_TTL_SECONDS;
       request.ttl_seconds = seconds;
-    } else
+    } else if (!invocation_option(invocation, option))
       return usage_error("acquire", option == 't' ? "--ttl wants a whole number of seconds" : "unknown option");
   }
   if (optind != count)
     return usage_error("acquire", "takes no argument: %s", arguments[optind]);
   CLEANUP_ERROR struct error *err = NULL;
-  Sandbox__Lease__V1__AcquireLeaseResponse *response = (Sandbox__Lease__V1__AcquireLeaseResponse *)connection_call(
-      invocation->connection, SERVICE "AcquireLease", &request.base,
+  Sandbox__Lease__V1__AcquireLeaseResponse *response = (Sandbox__Lease__V1__AcquireLeaseResponse *)lease_call(
+      invocation, SERVICE "AcquireLease", &request.base,
       &sandbox__lease__v1__acquire_lease_response__descriptor, &err);
   if (!response)
     return answer_failed(invocation, &err);
@@ -95,7 +103,7 @@ static int page_print(const struct invocation *invocation, const Sandbox__Lease_
     if (first && page->n_leases == 0)
       puts("No active Leases.");
     else if (page->n_leases)
-      output_lease_table(page->leases, page->n_leases);
+      output_lease_table(page->leases, page->n_leases, first);
     return 0;
   }
   CLEANUP_BUFFER struct buffer out;
@@ -108,9 +116,11 @@ static int page_print(const struct invocation *invocation, const Sandbox__Lease_
 
 int command_list(struct invocation *invocation, int count, char **arguments)
 {
-  static const struct option options[] = {{"pool", required_argument, NULL, 'p'}, {0}};
+  static const struct option options[] = {{"pool", required_argument, NULL, 'p'}, COMMON_OPTIONS};
   Sandbox__Lease__V1__ListLeasesRequest request = SANDBOX__LEASE__V1__LIST_LEASES_REQUEST__INIT;
   for (int option; (option = getopt_long(count, arguments, "p:", options, NULL)) != -1;) {
+    if (invocation_option(invocation, option))
+      continue;
     if (option != 'p')
       return usage_error("list", "unknown option");
     request._pool_case = SANDBOX__LEASE__V1__LIST_LEASES_REQUEST___POOL_POOL;
@@ -123,8 +133,8 @@ int command_list(struct invocation *invocation, int count, char **arguments)
   CLEANUP_MEMORY char *cursor = NULL;
   for (bool first = true, more = true; more; first = false) {
     CLEANUP_ERROR struct error *err = NULL;
-    Sandbox__Lease__V1__ListLeasesResponse *page = (Sandbox__Lease__V1__ListLeasesResponse *)connection_call(
-        invocation->connection, SERVICE "ListLeases", &request.base,
+    Sandbox__Lease__V1__ListLeasesResponse *page = (Sandbox__Lease__V1__ListLeasesResponse *)lease_call(
+        invocation, SERVICE "ListLeases", &request.base,
         &sandbox__lease__v1__list_leases_response__descriptor, &err);
     if (!page)
       return answer_failed(invocation, &err);
@@ -143,11 +153,15 @@ int command_list(struct invocation *invocation, int count, char **arguments)
   return invocation->json && puts("]}") < 0;
 }
 
-static const char *one_lease(const char *command, int count, char **arguments)
+static const char *one_lease(struct invocation *invocation, int count, char **arguments)
 {
-  if (getopt_long(count, arguments, "", (const struct option[]){{0}}, NULL) != -1) {
-    usage_error(command, "unknown option");
-    return NULL;
+  static const struct option options[] = {COMMON_OPTIONS};
+  const char *command = arguments[0];
+  for (int option; (option = getopt_long(count, arguments, "", options, NULL)) != -1;) {
+    if (!invocation_option(invocation, option)) {
+      usage_error(command, "unknown option");
+      return NULL;
+    }
   }
   if (optind + 1 != count) {
     usage_error(command, "wants one Lease id");
@@ -159,12 +173,12 @@ static const char *one_lease(const char *command, int count, char **arguments)
 int command_get(struct invocation *invocation, int count, char **arguments)
 {
   Sandbox__Lease__V1__GetLeaseRequest request = SANDBOX__LEASE__V1__GET_LEASE_REQUEST__INIT;
-  request.lease_id = (char *)one_lease("get", count, arguments);
+  request.lease_id = (char *)one_lease(invocation, count, arguments);
   if (!request.lease_id)
     return 2;
   CLEANUP_ERROR struct error *err = NULL;
-  Sandbox__Lease__V1__GetLeaseResponse *response = (Sandbox__Lease__V1__GetLeaseResponse *)connection_call(
-      invocation->connection, SERVICE "GetLease", &request.base, &sandbox__lease__v1__get_lease_response__descriptor, &err);
+  Sandbox__Lease__V1__GetLeaseResponse *response = (Sandbox__Lease__V1__GetLeaseResponse *)lease_call(
+      invocation, SERVICE "GetLease", &request.base, &sandbox__lease__v1__get_lease_response__descriptor, &err);
   if (!response)
     return answer_failed(invocation, &err);
   int status = response->lease ? lease_print(invocation, response->lease, "{\"lease\":", "}\n") : 1;
@@ -175,12 +189,12 @@ int command_get(struct invocation *invocation, int count, char **arguments)
 int command_release(struct invocation *invocation, int count, char **arguments)
 {
   Sandbox__Lease__V1__ReleaseLeaseRequest request = SANDBOX__LEASE__V1__RELEASE_LEASE_REQUEST__INIT;
-  request.lease_id = (char *)one_lease("release", count, arguments);
+  request.lease_id = (char *)one_lease(invocation, count, arguments);
   if (!request.lease_id)
     return 2;
   CLEANUP_ERROR struct error *err = NULL;
-  Sandbox__Lease__V1__ReleaseLeaseResponse *response = (Sandbox__Lease__V1__ReleaseLeaseResponse *)connection_call(
-      invocation->connection, SERVICE "ReleaseLease", &request.base,
+  Sandbox__Lease__V1__ReleaseLeaseResponse *response = (Sandbox__Lease__V1__ReleaseLeaseResponse *)lease_call(
+      invocation, SERVICE "ReleaseLease", &request.base,
       &sandbox__lease__v1__release_lease_response__descriptor, &err);
   if (!response)
     return answer_failed(invocation, &err);
@@ -192,11 +206,11 @@ int command_release(struct invocation *invocation, int count, char **arguments)
 int command_delete(struct invocation *invocation, int count, char **arguments)
 {
   Sandbox__Lease__V1__DeleteLeaseRequest request = SANDBOX__LEASE__V1__DELETE_LEASE_REQUEST__INIT;
-  request.lease_id = (char *)one_lease("delete", count, arguments);
+  request.lease_id = (char *)one_lease(invocation, count, arguments);
   if (!request.lease_id)
     return 2;
   CLEANUP_ERROR struct error *err = NULL;
-  ProtobufCMessage *response = connection_call(invocation->connection, SERVICE "DeleteLease", &request.base,
+  ProtobufCMessage *response = lease_call(invocation, SERVICE "DeleteLease", &request.base,
                                                &sandbox__lease__v1__delete_lease_response__descriptor, &err);
   if (!response)
     return answer_failed(invocation, &err);
@@ -206,15 +220,16 @@ int command_delete(struct invocation *invocation, int count, char **arguments)
 
 int command_token(struct invocation *invocation, int count, char **arguments)
 {
-  static const struct option options[] = {{"lifetime", required_argument, NULL, 'l'}, {0}};
+  static const struct option options[] = {{"lifetime", required_argument, NULL, 'l'}, COMMON_OPTIONS};
   long lifetime = LIMIT_TOKEN_LIFETIME_SECONDS;
   for (int option; (option = getopt_long(count, arguments, "l:", options, NULL)) != -1;)
-    if (option != 'l' || number_parse(optarg, 1, LIMIT_TOKEN_LIFETIME_SECONDS, &lifetime) < 0)
+    if (!invocation_option(invocation, option) && (option != 'l' || number_parse(optarg, 1, LIMIT_TOKEN_LIFETIME_SECONDS, &lifetime) < 0))
       return usage_error("token", option == 'l' ? "--lifetime wants 1 to 300 seconds" : "unknown option");
   if (optind != count)
     return usage_error("token", "takes no argument: %s", arguments[optind]);
   CLEANUP_ERROR struct error *err = NULL;
-  CLEANUP_MEMORY char *token = settings_mint(invocation->settings, (int)lifetime, &err);
+  CLEANUP_MEMORY char *token =
+      invocation_settle(invocation, &err) == 0 ? settings_mint(&invocation->settings, (int)lifetime, &err) : NULL;
   if (!token)
     return answer_failed(invocation, &err);
   return (invocation->json ? printf("{\"token\":\"%s\"}\n", token) : printf("%s\n", token)) < 0;

@@ -12,10 +12,39 @@
 #include <stdbool.h>
 
 struct invocation {
-  struct settings *settings;
-  struct connection *connection; /* NULL for commands that need none */
+  struct settings_options options; /* as given on the command line */
+  struct settings settings;        /* once invocation_settle was called */
+  struct connection *connection;   /* once invocation_connect was called */
   bool json;
 };
+
+/* Options that every command knows, before its name and behind it: they end each command's table of options. */
+enum common_option {
+  COMMON_ADDRESS = 256,
+  COMMON_CONSUMER,
+  COMMON_SUBJECT,
+  COMMON_TOKEN,
+  COMMON_CA,
+  COMMON_CERTIFICATE,
+  COMMON_KEY,
+  COMMON_JSON,
+  COMMON_HELP,
+};
+#define COMMON_OPTIONS                                                                                                 \
+  {"address", required_argument, NULL, COMMON_ADDRESS}, {"consumer", required_argument, NULL, COMMON_CONSUMER},        \
+      {"subject", required_argument, NULL, COMMON_SUBJECT}, {"token", required_argument, NULL, COMMON_TOKEN},          \
+      {"tls-ca", required_argument, NULL, COMMON_CA}, {"tls-cert", required_argument, NULL, COMMON_CERTIFICATE},       \
+      {"tls-key", required_argument, NULL, COMMON_KEY}, {"json", no_argument, NULL, COMMON_JSON},                      \
+      {"help", no_argument, NULL, COMMON_HELP},                                                                        \
+  {                                                                                                                    \
+    0                                                                                                                  \
+  }
+/* Takes such an option, whose value is getopt's optarg; --help prints and ends the program. False if it is another one. */
+bool invocation_option(struct invocation *invocation, int option);
+
+/* Reads the settings; opens the connection too. For a command, when it knows all its options. 0, or -1 and *err. */
+int invocation_settle(struct invocation *invocation, struct error **err);
+int invocation_connect(struct invocation *invocation, struct error **err);
 
 int command_acquire(struct invocation *invocation, int count, char **arguments);
 int command_list(struct invocation *invocation, int count, char **arguments);
@@ -23,8 +52,6 @@ int command_get(struct invocation *invocation, int count, char **arguments);
 int command_release(struct invocation *invocation, int count, char **arguments);
 int command_delete(struct invocation *invocation, int count, char **arguments);
 int command_token(struct invocation *invocation, int count, char **arguments);
-/* Before any thread is made: blocks the signals that exec passes on. */
-void command_exec_prepare(void);
 int command_exec(struct invocation *invocation, int count, char **arguments);
 int command_copy(struct invocation *invocation, int count, char **arguments);
 

@@ -1,7 +1,9 @@
 /*
- * leasectl: the platform from a shell, over the public gRPC API. Options before the subcommand are common to all.
+ * leasectl: the platform from a shell, over the public gRPC API. A command's own options stand behind its name; those
+ * common to all stand anywhere.
  */
 #include "base/error.h"
+#include "base/version.h"
 #include "tools/leasectl/commands.h"
 #include "tools/leasectl/output.h"
 #include <errno.h>
@@ -11,25 +13,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VERSION "0.1.0"
-
 struct command {
   const char *name, *arguments, *help;
   int (*run)(struct invocation *invocation, int count, char **arguments);
-  bool connects;
-  void (*prepare)(void); /* before any thread is made; may be NULL */
 };
 
 static const struct command commands[] = {
-    {"acquire", "[--pool POOL] [--ttl SECONDS] [--key KEY]", "acquire a Lease and print its id", command_acquire, true, NULL},
-    {"list", "[--pool POOL]", "list this Subject's active Leases", command_list, true, NULL},
-    {"get", "LEASE", "show one Lease", command_get, true, NULL},
+    {"acquire", "[--pool POOL] [--ttl SECONDS] [--key KEY]", "acquire a Lease and print its id", command_acquire},
+    {"list", "[--pool POOL]", "list this Subject's active Leases", command_list},
+    {"get", "LEASE", "show one Lease", command_get},
     {"exec", "[--cwd DIR] [--env NAME=VALUE] [--timeout SECONDS] [-i | -n] LEASE [--] COMMAND…",
-     "run a command; ends with its exit code", command_exec, true, command_exec_prepare},
-    {"cp", "FILE LEASE:PATH | LEASE:PATH FILE", "copy one file into a sandbox or out of it", command_copy, true, NULL},
-    {"release", "LEASE", "end a Lease and show it", command_release, true, NULL},
-    {"delete", "LEASE", "end a Lease", command_delete, true, NULL},
-    {"token", "[--lifetime SECONDS]", "mint a Subject token and print it", command_token, false, NULL},
+     "run a command; ends with its exit code", command_exec},
+    {"cp", "FILE LEASE:PATH | LEASE:PATH FILE", "copy one file into a sandbox or out of it", command_copy},
+    {"release", "LEASE", "end a Lease and show it", command_release},
+    {"delete", "LEASE", "end a Lease", command_delete},
+    {"token", "[--lifetime SECONDS]", "mint a Subject token and print it", command_token},
 };
 
 static void help_print(FILE *to)
@@ -37,7 +35,7 @@ static void help_print(FILE *to)
   fputs("usage: leasectl [OPTION…] COMMAND [ARGUMENT…]\n\nCommands:\n", to);
   for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
     fprintf(to, "  %-8s %s\n           %s\n", commands[i].name, commands[i].arguments, commands[i].help);
-  fputs("\nOptions (else from the environment, else from .sandbox-platform/local.json here or above):\n"
+  fputs("\nOptions of every command (else from the environment, else from .sandbox-platform/local.json here or above):\n"
         "  --address ADDRESS    unix:/path or host:port           SANDBOX_GRPC_ADDRESS\n"
         "  --consumer ID        who calls …                       SANDBOX_CONSUMER_ID\n"
         "  --subject ID         … for whom                        SANDBOX_SUBJECT_ID\n"
@@ -80,52 +78,58 @@ static const struct command *command_find(const char *name)
   return NULL;
 }
 
-static int command_run(const struct command *command, const struct settings_options *options, bool json, int count,
-                       char **arguments)
+bool invocation_option(struct invocation *invocation, int option)
 {
-  struct settings settings = {0};
-  CLEANUP_ERROR struct error *err = NULL;
-  if (command->prepare)
-    command->prepare();
-  struct invocation invocation = {.settings = &settings, .json = json};
-  int status;
-  if (settings_load(&settings, options, &err) < 0 ||
-      (command->connects && !(invocation.connection = connection_open(&settings, &err))))
-    status = output_failure(err, json);
-  else {
-    optind = 0; /* getopt starts anew, on the command's own arguments */
-    status = command->run(&invocation, count, arguments);
+  struct settings_options *options = &invocation->options;
+  const char **const values[] = {&options->address, &options->consumer,    &options->subject, &options->token,
+                                 &options->ca,      &options->certificate, &options->key};
+  if (option >= COMMON_ADDRESS && option <= COMMON_KEY)
+    *values[option - COMMON_ADDRESS] = optarg;
+  else if (option == COMMON_JSON)
+    invocation->json = true;
+  else if (option == COMMON_HELP) {
+    help_print(stdout);
+    exit(fflush(stdout) == 0 ? 0 : 1);
+  } else
+    return false;
+  return true;
+}
+
+int invocation_settle(struct invocation *invocation, struct error **err)
+{
+  return settings_load(&invocation->settings, &invocation->options, err);
+}
+
+int invocation_connect(struct invocation *invocation, struct error **err)
+{
+  if (invocation_settle(invocation, err) < 0)
+    return -1;
+  invocation->connection = connection_open(&invocation->settings, err);
+  return invocation->connection ? 0 : -1;
+}
+
+static int command_run(const struct command *command, struct invocation *invocation, int count, char **arguments)
+{
+  optind = 0; /* getopt starts anew, on the command's own arguments */
+  int status = command->run(invocation, count, arguments);
+  connection_close(invocation->connection);
+  settings_free(&invocation->settings);
+  if (fflush(stdout) != 0 || ferror(stdout)) {
+    perror("leasectl: standard output");
+    return status ? status : 1;
   }
-  connection_close(invocation.connection);
-  settings_free(&settings);
   return status;
 }
 
 int main(int argc, char **argv)
 {
-  enum { ADDRESS = 256, CONSUMER, SUBJECT, TOKEN, CA, CERTIFICATE, KEY, JSON, HELP, VERSION_OPTION };
-  static const struct option known[] = {
-      {"address", required_argument, NULL, ADDRESS}, {"consumer", required_argument, NULL, CONSUMER},
-      {"subject", required_argument, NULL, SUBJECT}, {"token", required_argument, NULL, TOKEN},
-      {"tls-ca", required_argument, NULL, CA},       {"tls-cert", required_argument, NULL, CERTIFICATE},
-      {"tls-key", required_argument, NULL, KEY},     {"json", no_argument, NULL, JSON},
-      {"help", no_argument, NULL, HELP},             {"version", no_argument, NULL, VERSION_OPTION},
-      {0}};
-  struct settings_options options = {0};
-  const char **const values[] = {&options.address, &options.consumer, &options.subject, &options.token,
-                                 &options.ca,      &options.certificate, &options.key};
-  bool json = false;
-  for (int option; (option = getopt_long(argc, argv, "+h", known, NULL)) != -1;) {
-    if (option >= ADDRESS && option <= KEY)
-      *values[option - ADDRESS] = optarg;
-    else if (option == JSON)
-      json = true;
-    else if (option == HELP || option == 'h') {
-      help_print(stdout);
-      return 0;
-    } else if (option == VERSION_OPTION)
-      return puts("leasectl " VERSION) < 0;
-    else {
+  enum { VERSION = 1 };
+  static const struct option known[] = {{"version", no_argument, NULL, VERSION}, COMMON_OPTIONS};
+  struct invocation invocation = {.json = false};
+  for (int option; (option = getopt_long(argc, argv, "+", known, NULL)) != -1;) {
+    if (option == VERSION)
+      return puts("leasectl " PLATFORM_VERSION) < 0;
+    if (!invocation_option(&invocation, option)) {
       help_print(stderr);
       return 2;
     }
@@ -137,5 +141,5 @@ int main(int argc, char **argv)
   const struct command *command = command_find(argv[optind]);
   if (!command)
     return usage_error(argv[optind], "no such command");
-  return command_run(command, &options, json, argc - optind, argv + optind);
+  return command_run(command, &invocation, argc - optind, argv + optind);
 }

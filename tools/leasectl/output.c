@@ -63,9 +63,10 @@ static void left_format(int64_t left, char *text, size_t size)
     snprintf(text, size, "%" PRId64 "m%02" PRId64 "s", seconds / 60, seconds % 60);
 }
 
-void output_lease_table(Sandbox__Lease__V1__Lease *const *leases, size_t count)
+void output_lease_table(Sandbox__Lease__V1__Lease *const *leases, size_t count, bool head)
 {
-  printf("%-38s  %-16s  %-8s  %-8s  %s\n", "LEASE", "POOL", "STATUS", "LEFT", "EXPIRES");
+  if (head)
+    printf("%-38s  %-16s  %-8s  %-8s  %s\n", "LEASE", "POOL", "STATUS", "LEFT", "EXPIRES");
   for (size_t i = 0; i < count; i++) {
     const Sandbox__Lease__V1__Lease *lease = leases[i];
     int64_t expires = stamp_wall(lease->expires_at);
@@ -126,6 +127,8 @@ int output_failure(const struct error *err, bool json)
     fprintf(stderr, "  field: %s\n", error_field(err));
   if (reason != REASON_INTERNAL && detail[0] && strcmp(detail, message) != 0)
     fprintf(stderr, "  detail: %s\n", detail);
+  if (error_retry_after(err) > 0)
+    fprintf(stderr, "  try again in %u s\n", (error_retry_after(err) + 999) / 1000);
   const char *hint = failure_hint(reason);
   if (hint)
     fprintf(stderr, "  hint: %s\n", hint);

@@ -13,7 +13,7 @@
 /* The Lease as a JSON object: id, pool, status, createdAt, expiresAt, lastUsedAt. */
 int output_lease_json(struct buffer *out, const Sandbox__Lease__V1__Lease *lease);
 /* Prints a table of Leases with the time that is left. */
-void output_lease_table(Sandbox__Lease__V1__Lease *const *leases, size_t count);
+void output_lease_table(Sandbox__Lease__V1__Lease *const *leases, size_t count, bool head);
 /* Prints "leasectl: REASON: message" and what to do, or {"error":{…}} with json, on standard error. Returns 1. */
 int output_failure(const struct error *err, bool json);
 /* Writes a buffer to standard output; 0, or -1 if that fails. */
