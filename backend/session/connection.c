@@ -526,8 +526,6 @@ enum reason status_reason(int status, const char *text, const enum reason *allow
 {
   char name[64];
   size_t length = strcspn(text, " ");
-  if (status == WIRE_UNAVAILABLE)
-    return REASON_SANDBOX_NOT_READY;
   if (length >= sizeof name)
     return otherwise;
   memcpy(name, text, length);
@@ -536,5 +534,6 @@ enum reason status_reason(int status, const char *text, const enum reason *allow
   for (; *allowed != REASON_NONE; allowed++)
     if (*allowed == reason)
       return reason;
-  return otherwise;
+  /* The agent's own reasons have this status too; without one of them the connection broke. */
+  return status == WIRE_UNAVAILABLE && reason == REASON_NONE ? REASON_SANDBOX_NOT_READY : otherwise;
 }
