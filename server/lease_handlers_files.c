@@ -8,10 +8,10 @@
 #include "server/lease_state.h"
 #include <string.h>
 
-/* The reason a Consumer is told; `otherwise` for all that has no reason of its own here. */
+/* The reason a Consumer is told; `otherwise` for all that has no reason of its own here. The path as such was found to
+ * stay inside the workspace before: what the sandbox calls invalid is something there that is no plain file. */
 static struct error *file_error(const struct error *err, enum reason otherwise) {
   switch (error_reason(err)) {
-  case REASON_INVALID_PATH:
   case REASON_SANDBOX_NOT_READY:
   case REASON_ABORTED:
     return lease_error_copy(err);

@@ -124,7 +124,7 @@ static void test_read_failures(void **state) {
   struct fixture *fixture = *state;
   char id[ID_SIZE];
   acquire_id(fixture, "key", id);
-  const enum reason reasons[][2] = {{REASON_INVALID_PATH, REASON_INVALID_PATH},
+  const enum reason reasons[][2] = {{REASON_INVALID_PATH, REASON_FILE_READ_FAILED},
                                     {REASON_FILE_NOT_FOUND, REASON_FILE_READ_FAILED},
                                     {REASON_FILE_TRANSFER_FAILED, REASON_FILE_READ_FAILED},
                                     {REASON_INTERNAL, REASON_FILE_READ_FAILED},
@@ -189,7 +189,7 @@ static void test_write_failures(void **state) {
   struct fixture *fixture = *state;
   char id[ID_SIZE];
   acquire_id(fixture, "key", id);
-  const enum reason reasons[][2] = {{REASON_INVALID_PATH, REASON_INVALID_PATH},
+  const enum reason reasons[][2] = {{REASON_INVALID_PATH, REASON_FILE_WRITE_FAILED},
                                     {REASON_FILE_TRANSFER_FAILED, REASON_FILE_WRITE_FAILED},
                                     {REASON_CONTENT_LENGTH_MISMATCH, REASON_FILE_WRITE_FAILED},
                                     {REASON_SANDBOX_NOT_READY, REASON_SANDBOX_NOT_READY}};
