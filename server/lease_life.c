@@ -174,6 +174,7 @@ void lease_life_expire(struct lease_service *service) {
 void lease_life_sweep(struct lease_service *service) {
   lease_life_expire(service);
   lease_tombstones_prune(&service->tombstones, clock_boot());
+  lease_operation_sweep(service);
   for (struct lease *lease = lease_table_next(&service->table, NULL), *next; lease; lease = next) {
     next = lease_table_next(&service->table, lease);
     if (lease->state == LEASE_ENDING && !lease->release_running)

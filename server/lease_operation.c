@@ -101,6 +101,16 @@ void lease_operation_orphan(struct lease *lease) {
   }
 }
 
+void lease_operation_sweep(struct lease_service *service) {
+  for (struct lease_operation *operation = service->orphans, *next; operation; operation = next) {
+    next = operation->next;
+    if (operation->swept)
+      lease_operation_cancelled(operation);
+    else
+      operation->swept = true;
+  }
+}
+
 static void operations_abort(struct lease_operation *first) {
   for (struct lease_operation *operation = first, *next; operation; operation = next) {
     next = operation->next;

@@ -122,6 +122,7 @@ struct lease_operation {
   struct call *call;   /* NULL once answered */
   bool running;        /* the session's part goes on */
   unsigned held;       /* functions at work on it, under which it must not be freed */
+  bool swept;          /* a sweep has seen it without a Lease */
   struct lease_operation *next, *previous; /* of the same Lease */
 };
 
@@ -142,6 +143,8 @@ void lease_operation_drop(struct lease_operation *operation);
 void lease_operation_cancelled(void *context);
 /* The Lease goes: what still uses it only has an answer to deliver. */
 void lease_operation_orphan(struct lease *lease);
+/* Aborts those that have had no Lease for a whole sweep interval: their clients do not read. */
+void lease_operation_sweep(struct lease_service *service);
 /* Aborts all operations of all Leases. */
 void lease_operation_abort_all(struct lease_service *service);
 

@@ -518,6 +518,27 @@ static void test_stop_with_running_commands(void **state) {
   expect_failure(orphan, REASON_ABORTED, NULL);
 }
 
+/* The Lease has ended and the client does not read what is left for it: it gets a sweep interval, no more. */
+static void test_reader_that_sleeps_is_cut_off(void **state) {
+  struct fixture *fixture = calloc(1, sizeof(*fixture));
+  assert_non_null(fixture);
+  *state = fixture;
+  setenv("SANDBOX_SWEEP_INTERVAL", "1s", 1);
+  fixture_open(fixture);
+  unsetenv("SANDBOX_SWEEP_INTERVAL");
+  char id[ID_SIZE];
+  acquire_id(fixture, "key", id);
+  struct call *call = stream(fixture, id, false);
+  session_double_output(session_double_exec(), 1, 0, "one", 3);
+  expect_reply(release(fixture, id));
+  while (fixture->backend.sweeps == 0)
+    uv_run(&fixture->loop, UV_RUN_ONCE);
+  expect_waiting(call);
+  while (call->outcome == CALL_WAITING)
+    uv_run(&fixture->loop, UV_RUN_ONCE);
+  expect_failure(call, REASON_ABORTED, NULL);
+}
+
 #define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, fixture_setup, fixture_teardown)
 
 int main(void) {
@@ -537,6 +558,7 @@ int main(void) {
     WITH_FIXTURE(test_stream_cancelled),
     WITH_FIXTURE(test_stream_ends),
     WITH_FIXTURE(test_stop_with_running_commands),
+    cmocka_unit_test_teardown(test_reader_that_sleeps_is_cut_off, fixture_teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
