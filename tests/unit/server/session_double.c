@@ -1,5 +1,5 @@
 /*
- * A test double of backend/session/session.h.
+ * A test double of backend/session/session.h, but for session_path_normalise, which is the real one.
  */
 #include "tests/unit/server/session_double.h"
 
@@ -250,37 +250,4 @@ void session_double_wanted(struct session_work *work) {
     ((struct session_exec *)work)->events->stdin_wanted(work->context);
   else
     ((struct session_write *)work)->events->wanted(work->context);
-}
-/* --- paths --- */
-
-/* The last component of the text up to `length`, and the slash before it, dropped. */
-static size_t path_parent(const char *path, size_t length) {
-  while (length > 0 && path[length - 1] != '/')
-    length--;
-  return length > 0 ? length - 1 : 0;
-}
-
-int session_path_normalise(const char *path, char *out, struct error **err) {
-  size_t length = 0;
-  if (strncmp(path, "/workspace", 10) == 0 && strchr("/", path[10]))
-    path += 10;
-  else if (path[0] == '/')
-    return error_set(err, REASON_INVALID_PATH, NULL);
-  for (size_t part; *path; path += part + (path[part] != 0)) {
-    part = strcspn(path, "/");
-    if (part == 2 && strncmp(path, "..", 2) == 0) {
-      if (length == 0)
-        return error_set(err, REASON_INVALID_PATH, NULL);
-      length = path_parent(out, length);
-    } else if (part > 0 && !(part == 1 && path[0] == '.')) {
-      if (length + part + 1 > LIMIT_PATH_BYTES)
-        return error_set(err, REASON_INVALID_PATH, NULL);
-      if (length > 0)
-        out[length++] = '/';
-      memcpy(out + length, path, part);
-      length += part;
-    }
-  }
-  out[length] = 0;
-  return 0;
 }
