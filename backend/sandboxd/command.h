@@ -40,8 +40,8 @@ struct command_call {
 };
 
 /* Start and attach answer RunStarted, and all that follows, by themselves. Both return NULL and *err: INVALID_REQUEST
- * (malformed; start: the id exists; attach: offsets that are not kept), NOT_FOUND (attach: no such id), SANDBOX_NOT_READY
- * (too many), INTERNAL. */
+ * (malformed; start: the id exists; attach: offsets that are not kept), NOT_FOUND (attach: no such id),
+ * SANDBOX_NOT_READY (too many), INTERNAL. */
 struct command *command_start(struct command_table *table, const Sandbox__Agent__V1__RunStart *start,
                               const struct command_call *call, struct error **err);
 struct command *command_attach(struct command_table *table, const Sandbox__Agent__V1__RunAttach *attach,

@@ -23,8 +23,8 @@
 
 #define CREW_GUARD (CLOCK_SECOND / 4) /* for a supervisor to kill what it has, before we help */
 #define CREW_HELP 20                 /* times that we help before it is given up */
+#define CREW_IDLE (5 * CLOCK_SECOND)  /* after the last command, before the free ones but one are let go */
 #define CREW_SUPERVISORS (CREW_COMMANDS + CREW_LINGERING + CREW_FREE)
-#define CREW_OOM_SCORE 300           /* added for commands */
 #define CREW_SCRIPT_TEXT ". /proc/self/fd/3"
 
 enum crew_state { CREW_STATE_FREE, CREW_STATE_BUSY, CREW_STATE_ENDED, CREW_STATE_LINGERING, CREW_STATE_LEAVING };
@@ -81,23 +81,15 @@ static void crew_supervisor_free(struct crew_supervisor *supervisor) {
   memory_free(supervisor);
 }
 
-/* Commands inherit the score of their supervisor. */
-static void crew_oom_score_set(const struct crew *crew, int score) {
-  char text[16];
-  int length = snprintf(text, sizeof text, "%d", score);
-  if (crew->oom_score >= 0 && pwrite(crew->oom_score, text, (size_t)length, 0) < 0)
-    return; /* a preference: without it the kernel chooses by size alone */
-}
-
 static int crew_fork(struct crew *crew, pid_t *pid) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair))
     return -1;
-  crew_oom_score_set(crew, crew->oom_commands);
+  oom_score_raise(&crew->oom_score);
   *pid = fork();
   if (*pid == 0)
     supervisor_run(pair[1], &crew->options);
-  crew_oom_score_set(crew, crew->oom_own);
+  oom_score_restore(&crew->oom_score);
   close(pair[1]);
   if (*pid > 0)
     return pair[0];
@@ -161,15 +153,30 @@ static int crew_send(struct crew_supervisor *supervisor, enum supervisor_order o
   return sendmsg(supervisor->socket.descriptor, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -1 : 0;
 }
 
-/* Takes a supervisor whose command is done back, or lets it go. */
-static void crew_recycle(struct crew_supervisor *supervisor) {
-  loop_timer_stop(supervisor->crew->loop, &supervisor->guard);
-  if (supervisor->crew->free < CREW_FREE) {
-    crew_state_set(supervisor, CREW_STATE_FREE);
-    return;
-  }
+/* It has nothing to kill, and ends when its socket is closed. */
+static void crew_dismiss(struct crew_supervisor *supervisor) {
   crew_state_set(supervisor, CREW_STATE_LEAVING);
   crew_socket_close(supervisor);
+}
+
+static void crew_idle(void *context) {
+  struct crew *crew = context;
+  for (struct crew_supervisor *supervisor = crew->all; supervisor && crew->free > 1; supervisor = supervisor->next)
+    if (supervisor->state == CREW_STATE_FREE)
+      crew_dismiss(supervisor);
+}
+
+/* Takes a supervisor whose command is done back, or lets it go. */
+static void crew_recycle(struct crew_supervisor *supervisor) {
+  struct crew *crew = supervisor->crew;
+  loop_timer_stop(crew->loop, &supervisor->guard);
+  if (crew->free >= CREW_FREE) {
+    crew_dismiss(supervisor);
+    return;
+  }
+  crew_state_set(supervisor, CREW_STATE_FREE);
+  if (crew->free > 1)
+    loop_timer_set(crew->loop, &crew->idle, clock_boot() + CREW_IDLE);
 }
 
 /* What has left the supervisor's tree, where the kernel lets it. */
@@ -283,15 +290,6 @@ static void crew_children_ready(void *context, uint32_t events) {
     crew_purge(crew);
 }
 
-static void crew_oom_score_init(struct crew *crew, int descriptor) {
-  char text[16];
-  crew->oom_score = descriptor;
-  ssize_t length = descriptor < 0 ? 0 : pread(descriptor, text, sizeof text - 1, 0);
-  text[length > 0 ? length : 0] = 0;
-  crew->oom_own = (int)strtol(text, NULL, 10);
-  crew->oom_commands = crew->oom_own + CREW_OOM_SCORE < 1000 ? crew->oom_own + CREW_OOM_SCORE : 1000;
-}
-
 /* Asked of a child: old gVisor says yes to pid 1, which is one anyway, and no to everybody else. */
 static bool crew_can_subreap(void) {
   int status = 1;
@@ -303,10 +301,10 @@ static bool crew_can_subreap(void) {
 
 int crew_init(struct crew *crew, struct loop *loop, const struct crew_options *options, struct error **err) {
   sigset_t all, child;
-  *crew = (struct crew){.loop = loop, .leftovers.loop = loop};
+  *crew = (struct crew){.loop = loop, .leftovers.loop = loop, .idle = {.fired = crew_idle, .context = crew}};
   crew->options = (struct supervisor_options){.environment = options->environment, .files = options->files,
                                               .scan = options->scan};
-  crew_oom_score_init(crew, options->oom_score);
+  oom_score_init(&crew->oom_score, options->oom_score);
   descend_open(&crew->descend, options->scan);
   prctl(PR_SET_CHILD_SUBREAPER, !options->marks);
   crew->options.marks = options->marks || !crew_can_subreap();
@@ -343,6 +341,7 @@ void crew_end(struct crew *crew) {
   }
   while (crew->all)
     crew_supervisor_free(crew->all);
+  loop_timer_stop(crew->loop, &crew->idle);
   leftovers_free(&crew->leftovers);
   loop_watch_set(crew->loop, &crew->children_watch, 0);
   close(crew->children);

@@ -14,12 +14,13 @@
 #include "backend/sandboxd/descend.h"
 #include "backend/sandboxd/leftover.h"
 #include "backend/sandboxd/loop.h"
+#include "backend/sandboxd/oom_score.h"
 #include "backend/sandboxd/supervisor.h"
 #include "base/error.h"
 
 #define CREW_COMMANDS 256 /* running at once */
 #define CREW_LINGERING 64 /* supervisors that stay for leftovers alone */
-#define CREW_FREE 8       /* supervisors kept free */
+#define CREW_FREE 8       /* supervisors kept free; a while after the last command, one */
 
 enum crew_ended {
   CREW_ENDED,  /* with a wait status */
@@ -44,8 +45,8 @@ struct crew {
   bool purging;           /* children that are no supervisors are being killed */
   uint64_t released;      /* commands so far: tells which supervisor lingers longest */
   uint64_t marks;         /* the same, for marks */
-  int oom_score;          /* see crew_options */
-  int oom_own, oom_commands;
+  struct oom_score oom_score;
+  struct loop_timer idle;
 };
 
 struct crew_options {
@@ -53,9 +54,7 @@ struct crew_options {
   struct rlimit files;
   bool scan;          /* see struct descend */
   bool marks; /* do without child subreapers: see descend_kill_marked; so too where the kernel has none */
-  /* Our own /proc/self/oom_score_adj, open for reading and writing, taken over: commands are made likelier victims than
-   * sandboxd. -1: they are not. */
-  int oom_score;
+  int oom_score; /* descriptor; see oom_score_init */
 };
 
 /* Blocks every signal; becomes a child subreaper. Returns 0, or -1 and *err. */

@@ -505,6 +505,18 @@ static void tells_that_memory_ran_out(void **state) {
   unlink(name);
 }
 
+static void commands_are_likelier_victims(void **state) {
+  char name[64], line[32], text[16] = "";
+  (void)state;
+  snprintf(name, sizeof name, "/proc/%d/oom_score_adj", (int)agent.pid);
+  int file = open(name, O_RDONLY);
+  assert_true(read(file, text, sizeof text - 1) > 0);
+  close(file);
+  long own = strtol(text, NULL, 10);
+  snprintf(line, sizeof line, "%ld\n", own + 300 < 1000 ? own + 300 : 1000);
+  expect("cat /proc/self/oom_score_adj", NULL, line, "", 0);
+}
+
 static int entries(const char *format) {
   char name[64];
   int count = 0;
@@ -580,6 +592,7 @@ int main(int count, char **arguments) {
       TEST(a_command_need_not_read_its_input),
       TEST(many_at_once),
       TEST(tells_that_memory_ran_out),
+      TEST(commands_are_likelier_victims),
       TEST(leaks_neither_descriptors_nor_zombies),
       TEST(inherits_nothing),
   };

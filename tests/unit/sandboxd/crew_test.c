@@ -90,6 +90,19 @@ static int marked(void) {
   return count;
 }
 
+/* Processes whose parent we are. */
+static int children(void) {
+  char name[64], text[1024] = "";
+  int count = 0;
+  snprintf(name, sizeof name, "/proc/%d/task/%d/children", (int)getpid(), (int)getpid());
+  int file = open(name, O_RDONLY);
+  assert_true(read(file, text, sizeof text - 1) >= 0);
+  close(file);
+  for (const char *at = text; (at = strchr(at, ' ')); at++)
+    count++;
+  return count;
+}
+
 static void command_ended(void *context, enum crew_ended ended, int status) {
   struct command *command = context;
   assert_false(command->over);
@@ -397,6 +410,27 @@ static void bounds_the_supervisors_of_leftovers(void **state) {
   assert_int_equal(marked(), CREW_LINGERING + 3); /* all live on */
 }
 
+static void keeps_one_free_supervisor_after_a_while(void **state) {
+  struct command *commands[5];
+  (void)state;
+  for (int i = 0; i < 5; i++)
+    commands[i] = start("sleep 0.1");
+  for (int i = 0; i < 5; i++) {
+    wait_end(commands[i]);
+    release(commands[i]);
+  }
+  assert_int_equal(crew.free, 5);
+  assert_true(crew.idle.armed);
+  loop_timer_set(&loop, &crew.idle, clock_boot());
+  while (crew.all && crew.free != 1)
+    run_for(50, true);
+  run_for(50, true);
+  for (int i = 0; children() > 1 && i < 100; i++)
+    run_for(10, true);
+  assert_int_equal(children(), 1);
+  expect_end("exit 8", CREW_ENDED, 8 << 8);
+}
+
 static void replaces_a_free_one_that_was_killed(void **state) {
   char line[32];
   (void)state;
@@ -461,6 +495,7 @@ int main(void) {
       TEST(sends_signals_to_the_group),
       TEST(refuses_too_many_at_once),
       TEST(bounds_the_supervisors_of_leftovers),
+      TEST(keeps_one_free_supervisor_after_a_while),
       TEST(replaces_a_free_one_that_was_killed),
       TEST(leaves_no_descriptor_open),
   };

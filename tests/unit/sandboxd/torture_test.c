@@ -1,6 +1,6 @@
 /*
- * sandboxd when memory runs out: one allocation after the other fails in a process of its own, while a client talks to it. Whatever
- * fails, no answer is wrong, nothing crashes or leaks, and the next conversation is served.
+ * sandboxd when memory runs out: one allocation after the other fails in a process of its own, while a client talks to
+ * it. Whatever fails, no answer is wrong, nothing crashes or leaks, and the next conversation is served.
  */
 #include "backend/sandboxd/agent.h"
 
