@@ -16,7 +16,9 @@ static nghttp2_nv field(const char *name, const char *value, size_t length, uint
   return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name), length, flags};
 }
 
-static nghttp2_nv fixed(const char *name, const char *value) { return field(name, value, strlen(value), LITERAL); }
+static nghttp2_nv fixed(const char *name, const char *value) {
+  return field(name, value, strlen(value), LITERAL);
+}
 
 /* --- what we send --- */
 
@@ -29,8 +31,8 @@ int wire_header_submit_request(struct wire_call *call, const char *path) {
       fixed("te", "trailers"),
       fixed("content-type", CONTENT_TYPE),
   };
-  return nghttp2_submit_request(call->wire->session, NULL, fields, sizeof fields / sizeof fields[0], &wire_output_provider,
-                                call);
+  return nghttp2_submit_request(call->wire->session, NULL, fields, sizeof fields / sizeof fields[0],
+                                &wire_output_provider, call);
 }
 
 int wire_header_submit_answer(struct wire_call *call) {
@@ -44,7 +46,8 @@ static char *encode_text(const char *text, size_t *length) {
   static const char digits[] = "0123456789ABCDEF";
   size_t count = strlen(text), used = 0;
   char *out = memory_new(3 * count + 1);
-  if (!out) return NULL;
+  if (!out)
+    return NULL;
   for (size_t i = 0; i < count; i++) {
     uint8_t byte = (uint8_t)text[i];
     if (byte >= 0x20 && byte <= 0x7E && byte != '%') {
@@ -64,21 +67,26 @@ static int submit_end(struct wire_call *call, const nghttp2_nv *lead, size_t lea
   char number[16];
   nghttp2_nv fields[4];
   size_t count = 0;
-  for (; count < lead_count; count++) fields[count] = lead[count];
+  for (; count < lead_count; count++)
+    fields[count] = lead[count];
   snprintf(number, sizeof number, "%d", call->status);
   fields[count++] = field("grpc-status", number, strlen(number), NGHTTP2_NV_FLAG_NO_COPY_NAME);
   CLEANUP_MEMORY char *text = NULL;
   if (call->text) {
     size_t length = 0;
     text = encode_text(call->text, &length);
-    if (!text) return NGHTTP2_ERR_NOMEM;
+    if (!text)
+      return NGHTTP2_ERR_NOMEM;
     fields[count++] = field("grpc-message", text, length, NGHTTP2_NV_FLAG_NO_COPY_NAME);
   }
-  if (lead_count > 0) return nghttp2_submit_response(call->wire->session, call->stream, fields, count, NULL);
+  if (lead_count > 0)
+    return nghttp2_submit_response(call->wire->session, call->stream, fields, count, NULL);
   return nghttp2_submit_trailer(call->wire->session, call->stream, fields, count);
 }
 
-int wire_header_submit_trailers(struct wire_call *call) { return submit_end(call, NULL, 0); }
+int wire_header_submit_trailers(struct wire_call *call) {
+  return submit_end(call, NULL, 0);
+}
 
 int wire_header_submit_status(struct wire_call *call, const char *http_status) {
   nghttp2_nv lead[] = {
@@ -96,25 +104,31 @@ static bool equal(nghttp2_vec text, const char *word) {
 
 static bool is_grpc(nghttp2_vec type) {
   size_t length = strlen(CONTENT_TYPE);
-  if (type.len < length || memcmp(type.base, CONTENT_TYPE, length) != 0) return false;
+  if (type.len < length || memcmp(type.base, CONTENT_TYPE, length) != 0)
+    return false;
   return type.len == length || type.base[length] == '+' || type.base[length] == ';';
 }
 
 /* Decimal of up to 3 digits, or -1. */
 static int number_of(nghttp2_vec text) {
   int number = 0;
-  if (text.len == 0 || text.len > 3) return -1;
+  if (text.len == 0 || text.len > 3)
+    return -1;
   for (size_t i = 0; i < text.len; i++) {
-    if (text.base[i] < '0' || text.base[i] > '9') return -1;
+    if (text.base[i] < '0' || text.base[i] > '9')
+      return -1;
     number = 10 * number + (text.base[i] - '0');
   }
   return number;
 }
 
 static int digit_of(uint8_t byte) {
-  if (byte >= '0' && byte <= '9') return byte - '0';
-  if (byte >= 'A' && byte <= 'F') return byte - 'A' + 10;
-  if (byte >= 'a' && byte <= 'f') return byte - 'a' + 10;
+  if (byte >= '0' && byte <= '9')
+    return byte - '0';
+  if (byte >= 'A' && byte <= 'F')
+    return byte - 'A' + 10;
+  if (byte >= 'a' && byte <= 'f')
+    return byte - 'a' + 10;
   return -1;
 }
 
@@ -137,9 +151,11 @@ static void take_text(struct wire_call *call, nghttp2_vec value) {
   size_t length = decode_text(value, decoded);
   struct buffer repaired CLEANUP_BUFFER;
   buffer_init(&repaired, 3 * sizeof decoded);
-  if (text_repair(&repaired, decoded, length) != 0 || repaired.length == 0) return;
+  if (text_repair(&repaired, decoded, length) != 0 || repaired.length == 0)
+    return;
   size_t kept = repaired.length < WIRE_TEXT_LIMIT ? repaired.length : WIRE_TEXT_LIMIT;
-  while (kept > 0 && kept < repaired.length && (repaired.data[kept] & 0xC0) == 0x80) kept--;
+  while (kept > 0 && kept < repaired.length && (repaired.data[kept] & 0xC0) == 0x80)
+    kept--;
   memory_free(call->text);
   call->text = memory_string_of((const char *)repaired.data, kept);
 }
@@ -164,7 +180,8 @@ static int take_request_field(struct wire_call *call, nghttp2_vec name, nghttp2_
     call->grpc = is_grpc(value);
   } else if (equal(name, ":path") && !call->path && value.len < WIRE_PATH_SIZE) {
     call->path = memory_string_of((const char *)value.base, value.len);
-    if (!call->path) return -1;
+    if (!call->path)
+      return -1;
   }
   return 0;
 }
@@ -172,8 +189,10 @@ static int take_request_field(struct wire_call *call, nghttp2_vec name, nghttp2_
 int wire_header_take(struct wire_call *call, nghttp2_rcbuf *name, nghttp2_rcbuf *value) {
   nghttp2_vec name_bytes = nghttp2_rcbuf_get_buf(name), value_bytes = nghttp2_rcbuf_get_buf(value);
   call->header_bytes += name_bytes.len + value_bytes.len + 32;
-  if (call->header_bytes > WIRE_HEADER_LIMIT) return -1;
-  if (call->wire->options.role == WIRE_SERVER) return take_request_field(call, name_bytes, value_bytes);
+  if (call->header_bytes > WIRE_HEADER_LIMIT)
+    return -1;
+  if (call->wire->options.role == WIRE_SERVER)
+    return take_request_field(call, name_bytes, value_bytes);
   take_answer_field(call, name_bytes, value_bytes);
   return 0;
 }
@@ -181,18 +200,29 @@ int wire_header_take(struct wire_call *call, nghttp2_rcbuf *name, nghttp2_rcbuf 
 /* An answer that is none of gRPC: the status that stands for its HTTP status. */
 static int status_of_http(int http_status) {
   switch (http_status) {
-    case 400: return WIRE_INTERNAL;
-    case 401: return 16;
-    case 403: return 7;
-    case 404: return WIRE_UNIMPLEMENTED;
-    case 429: case 502: case 503: case 504: return WIRE_UNAVAILABLE;
-    default: return WIRE_UNKNOWN;
+  case 400:
+    return WIRE_INTERNAL;
+  case 401:
+    return 16;
+  case 403:
+    return 7;
+  case 404:
+    return WIRE_UNIMPLEMENTED;
+  case 429:
+  case 502:
+  case 503:
+  case 504:
+    return WIRE_UNAVAILABLE;
+  default:
+    return WIRE_UNKNOWN;
   }
 }
 
 void wire_header_check_answer(struct wire_call *call) {
-  if (call->http_status >= 100 && call->http_status <= 199) return;
-  if (call->http_status == 200 && call->grpc) return;
+  if (call->http_status >= 100 && call->http_status <= 199)
+    return;
+  if (call->http_status == 200 && call->grpc)
+    return;
   int status = call->http_status == 200 ? WIRE_UNKNOWN : status_of_http(call->http_status);
   wire_call_fail(call, NGHTTP2_CANCEL, status, "the answer is not gRPC's");
 }
@@ -200,11 +230,14 @@ void wire_header_check_answer(struct wire_call *call) {
 void wire_header_end_call(struct wire_call *call) {
   nghttp2_session *session = call->wire->session;
   wire_header_check_answer(call);
-  if (call->over) return;
+  if (call->over)
+    return;
   if (nghttp2_session_get_stream_local_close(session, call->stream) == 0)
     nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, call->stream, NGHTTP2_NO_ERROR);
-  if (call->peer_status < 0) wire_call_end(call, WIRE_UNKNOWN, "the answer ended without a status");
+  if (call->peer_status < 0)
+    wire_call_end(call, WIRE_UNKNOWN, "the answer ended without a status");
   else if (call->peer_status == WIRE_OK && !wire_receive_complete(call))
     wire_call_end(call, WIRE_INTERNAL, "the last message is cut short");
-  else wire_call_end(call, call->peer_status, call->text);
+  else
+    wire_call_end(call, call->peer_status, call->text);
 }

@@ -1,8 +1,9 @@
 /*
- * Bytes out. Messages wait in their call's queue; nghttp2 asks for as many bytes as the windows allow and gets DATA frames
- * without copying (NGHTTP2_DATA_FLAG_NO_COPY). Small frames are gathered in wire->output, so that a call's headers and
- * first message leave in one piece; a large frame leaves from where its message lies, with its header written right in
- * front: there is either room from the start (WIRE_HEADROOM) or the part of the message that was sent before.
+ * Bytes out. Messages wait in their call's queue; nghttp2 asks for as many bytes as the windows allow and gets DATA
+ * frames without copying (NGHTTP2_DATA_FLAG_NO_COPY). Small frames are gathered in wire->output, so that a call's
+ * headers and first message leave in one piece; a large frame leaves from where its message lies, with its header
+ * written right in front: there is either room from the start (WIRE_HEADROOM) or the part of the message that was sent
+ * before.
  */
 #include "backend/wire/wire_internal.h"
 #include "base/memory.h"
@@ -22,35 +23,45 @@ static void free_message(struct wire_message *message) {
 
 static int queue_message(struct wire_call *call, struct wire_message *message) {
   message->prefix[0] = 0;
-  for (int i = 0; i < 4; i++) message->prefix[1 + i] = (uint8_t)(message->length >> (24 - 8 * i));
+  for (int i = 0; i < 4; i++)
+    message->prefix[1 + i] = (uint8_t)(message->length >> (24 - 8 * i));
   if (call->wire->options.role == WIRE_SERVER && !call->answered) {
-    if (wire_header_submit_answer(call) != 0) return -1;
+    if (wire_header_submit_answer(call) != 0)
+      return -1;
     call->answered = true;
   }
-  if (wire_output_resume(call) != 0) return -1;
+  if (wire_output_resume(call) != 0)
+    return -1;
   *call->queue_end = message;
   call->queue_end = &message->next;
   call->queued += WIRE_PREFIX + message->length;
-  if (call->queued >= WIRE_LOW_WATER) call->was_high = true;
+  if (call->queued >= WIRE_LOW_WATER)
+    call->was_high = true;
   return 0;
 }
 
 static struct wire_message *new_message(struct wire_call *call, size_t extra, size_t length) {
-  if (call->closing || call->wire->broken || length > UINT32_MAX) return NULL;
+  if (call->closing || call->wire->broken || length > UINT32_MAX)
+    return NULL;
   struct wire_message *message = memory_new(sizeof *message + extra);
-  if (!message) return NULL;
+  if (!message)
+    return NULL;
   *message = (struct wire_message){.length = length};
   return message;
 }
 
 int wire_call_send(struct wire_call *call, const uint8_t *bytes, size_t length) {
-  if (length > UINT32_MAX) return -1;
+  if (length > UINT32_MAX)
+    return -1;
   struct wire_message *message = new_message(call, HEAD_ROOM + length, length);
-  if (!message) return -1;
+  if (!message)
+    return -1;
   message->payload = (uint8_t *)(message + 1) + HEAD_ROOM;
   message->room = HEAD_ROOM;
-  if (length > 0) memcpy(message->payload, bytes, length);
-  if (queue_message(call, message) == 0) return 0;
+  if (length > 0)
+    memcpy(message->payload, bytes, length);
+  if (queue_message(call, message) == 0)
+    return 0;
   free_message(message);
   return -1;
 }
@@ -64,7 +75,8 @@ int wire_call_send_block(struct wire_call *call, uint8_t *block, size_t offset, 
   message->block = block;
   message->payload = block + offset;
   message->room = offset;
-  if (queue_message(call, message) == 0) return 0;
+  if (queue_message(call, message) == 0)
+    return 0;
   free_message(message);
   return -1;
 }
@@ -74,8 +86,10 @@ int wire_call_send_owned(struct wire_call *call, uint8_t *bytes, size_t length) 
 }
 
 int wire_output_resume(struct wire_call *call) {
-  if (!call->deferred) return 0;
-  if (nghttp2_session_resume_data(call->wire->session, call->stream) != 0) return -1;
+  if (!call->deferred)
+    return 0;
+  if (nghttp2_session_resume_data(call->wire->session, call->stream) != 0)
+    return -1;
   call->deferred = false;
   return 0;
 }
@@ -85,20 +99,25 @@ void wire_output_drop(struct wire_call *call) {
   while (call->queue) {
     struct wire_message *message = call->queue;
     call->queue = message->next;
-    if (message == wire->staged) wire->staged_owned = true;
-    else free_message(message);
+    if (message == wire->staged)
+      wire->staged_owned = true;
+    else
+      free_message(message);
   }
   call->queue_end = &call->queue;
   call->queued = 0;
 }
 
 static void release_staged(struct wire *wire) {
-  if (wire->staged_owned) free_message(wire->staged);
+  if (wire->staged_owned)
+    free_message(wire->staged);
   wire->staged = NULL;
   wire->staged_owned = false;
 }
 
-void wire_output_free(struct wire *wire) { release_staged(wire); }
+void wire_output_free(struct wire *wire) {
+  release_staged(wire);
+}
 
 /* --- what nghttp2 asks --- */
 
@@ -110,7 +129,8 @@ static ssize_t frame_limit(nghttp2_session *session, uint8_t type, int32_t strea
   (void)stream_window;
   (void)session;
   struct wire_call *call = wire_call_find(context, stream);
-  if (!call || !call->queue) return 1;
+  if (!call || !call->queue)
+    return 1;
   size_t left = WIRE_PREFIX + call->queue->length - call->queue->sent;
   return (ssize_t)(left < FRAME_LIMIT ? left : FRAME_LIMIT);
 }
@@ -121,19 +141,22 @@ static ssize_t next_frame(nghttp2_session *session, int32_t stream, uint8_t *buf
   (void)buffer;
   (void)source;
   struct wire_call *call = wire_call_find(context, stream);
-  if (!call) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+  if (!call)
+    return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
   struct wire_message *message = call->queue;
   if (!message && !call->closing) {
     call->deferred = true;
     return NGHTTP2_ERR_DEFERRED;
   }
   size_t left = message ? WIRE_PREFIX + message->length - message->sent : 0;
-  if (left > length) left = length;
+  if (left > length)
+    left = length;
   if (call->closing && left == call->queued) {
     *flags |= NGHTTP2_DATA_FLAG_EOF;
     if (call->wire->options.role == WIRE_SERVER) {
       *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
-      if (wire_header_submit_trailers(call) != 0) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+      if (wire_header_submit_trailers(call) != 0)
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     }
   }
   *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
@@ -145,10 +168,12 @@ static size_t copy_frame(const struct wire_message *message, const uint8_t *fram
   memcpy(out, frame_header, WIRE_FRAME_HEADER);
   size_t position = WIRE_FRAME_HEADER, sent = message->sent;
   size_t prefix = sent < WIRE_PREFIX ? WIRE_PREFIX - sent : 0;
-  if (prefix > length) prefix = length;
+  if (prefix > length)
+    prefix = length;
   memcpy(out + position, message->prefix + (sent < WIRE_PREFIX ? sent : 0), prefix);
   position += prefix;
-  if (length > prefix) memcpy(out + position, message->payload + (sent + prefix - WIRE_PREFIX), length - prefix);
+  if (length > prefix)
+    memcpy(out + position, message->payload + (sent + prefix - WIRE_PREFIX), length - prefix);
   return position + length - prefix;
 }
 
@@ -176,13 +201,18 @@ static void count_sent(struct wire_call *call, struct wire_message *message, siz
   call->queued -= length;
   if (message->sent == WIRE_PREFIX + message->length) {
     call->queue = message->next;
-    if (!call->queue) call->queue_end = &call->queue;
-    if (wire->staged == message) wire->staged_owned = true;
-    else free_message(message);
+    if (!call->queue)
+      call->queue_end = &call->queue;
+    if (wire->staged == message)
+      wire->staged_owned = true;
+    else
+      free_message(message);
   }
-  if (!call->was_high || call->queued >= WIRE_LOW_WATER) return;
+  if (!call->was_high || call->queued >= WIRE_LOW_WATER)
+    return;
   call->was_high = false;
-  if (call->writable_due) return;
+  if (call->writable_due)
+    return;
   call->writable_due = true;
   wire->writable_due++;
 }
@@ -194,7 +224,8 @@ static int send_frame(nghttp2_session *session, nghttp2_frame *frame, const uint
   (void)source;
   struct wire *wire = context;
   struct wire_call *call = wire_call_find(wire, frame->hd.stream_id);
-  if (!call) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+  if (!call)
+    return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
   struct wire_message *message = call->queue;
   if (!message) { /* the empty frame that only ends the stream */
     memcpy(wire->output + wire->output_length, frame_header, WIRE_FRAME_HEADER);
@@ -221,11 +252,14 @@ void wire_output_set_callbacks(nghttp2_session_callbacks *callbacks) {
 static void tell_writable(struct wire *wire) {
   while (wire->writable_due > 0) {
     struct wire_call *call = wire->calls;
-    while (call && !call->writable_due) call = call->next;
-    if (!call) return;
+    while (call && !call->writable_due)
+      call = call->next;
+    if (!call)
+      return;
     call->writable_due = false;
     wire->writable_due--;
-    if (call->events && call->events->writable && !call->closing) call->events->writable(call, call->context);
+    if (call->events && call->events->writable && !call->closing)
+      call->events->writable(call, call->context);
   }
 }
 
@@ -234,9 +268,12 @@ static int gather(struct wire *wire) {
   while (!wire->next && wire->output_length <= WIRE_OUTPUT - 2 * HEAD_ROOM) {
     const uint8_t *bytes;
     ssize_t length = nghttp2_session_mem_send(wire->session, &bytes);
-    if (length < 0) return (int)length;
-    if (length == 0 && !wire->next) return 0;
-    if (length == 0) continue;
+    if (length < 0)
+      return (int)length;
+    if (length == 0 && !wire->next)
+      return 0;
+    if (length == 0)
+      continue;
     if ((size_t)length <= WIRE_OUTPUT - HEAD_ROOM - wire->output_length) {
       memcpy(wire->output + wire->output_length, bytes, (size_t)length);
       wire->output_length += (size_t)length;
@@ -250,15 +287,19 @@ static int gather(struct wire *wire) {
 
 static int fail(struct wire *wire, int code, struct error **err) {
   wire->broken = true;
-  if (code == NGHTTP2_ERR_NOMEM) return error_set_memory(err);
-  return error_set_detail(err, REASON_SANDBOX_NOT_READY, "HTTP/2: %s", wire->failure[0] ? wire->failure : nghttp2_strerror(code));
+  if (code == NGHTTP2_ERR_NOMEM)
+    return error_set_memory(err);
+  return error_set_detail(err, REASON_SANDBOX_NOT_READY, "HTTP/2: %s",
+                          wire->failure[0] ? wire->failure : nghttp2_strerror(code));
 }
 
 /* What was returned last has been written. */
 static void drop_taken(struct wire *wire) {
-  if (wire->output_taken) wire->output_length = 0;
+  if (wire->output_taken)
+    wire->output_length = 0;
   wire->output_taken = false;
-  if (!wire->next_taken) return;
+  if (!wire->next_taken)
+    return;
   wire->next_taken = false;
   wire->next = NULL;
   wire->next_length = 0;
@@ -266,28 +307,33 @@ static void drop_taken(struct wire *wire) {
 }
 
 long wire_transmit(struct wire *wire, const uint8_t **bytes, struct error **err) {
-  if (wire->broken) return error_set_detail(err, REASON_SANDBOX_NOT_READY, "the connection failed before");
+  if (wire->broken)
+    return error_set_detail(err, REASON_SANDBOX_NOT_READY, "the connection failed before");
   drop_taken(wire);
   if (wire->output_length == 0 && !wire->next) {
     tell_writable(wire);
     int code = gather(wire);
     wire_call_reap(wire);
-    if (code != 0) return fail(wire, code, err);
+    if (code != 0)
+      return fail(wire, code, err);
   }
   if (wire->output_length > 0) {
     wire->output_taken = true;
     *bytes = wire->output;
     return (long)wire->output_length;
   }
-  if (!wire->next && wire->said_goodbye) return fail(wire, NGHTTP2_ERR_PROTO, err);
-  if (!wire->next) return 0;
+  if (!wire->next && wire->said_goodbye)
+    return fail(wire, NGHTTP2_ERR_PROTO, err);
+  if (!wire->next)
+    return 0;
   wire->next_taken = true;
   *bytes = wire->next;
   return (long)wire->next_length;
 }
 
 bool wire_wants_transmit(const struct wire *wire) {
-  if (wire->broken) return false;
+  if (wire->broken)
+    return false;
   return (wire->output_length > 0 && !wire->output_taken) || (wire->next && !wire->next_taken) || wire->ended ||
          wire->writable_due > 0 || nghttp2_session_want_write(wire->session) != 0;
 }

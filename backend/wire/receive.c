@@ -1,9 +1,11 @@
 /*
  * Received message bytes: gRPC's framing (one byte "compressed", four bytes length, the message) and the flow-control
- * window of a call. A message that lies whole in what came is handed on from there; one in pieces is put together first.
+ * window of a call. A message that lies whole in what came is handed on from there; one in pieces is put together
+ * first.
  *
- * Window: prefixes count as consumed when read, messages when wire_call_consume says so. The other side is told in large
- * steps, or at once when what is open is not enough for the message that it is sending: so one message always fits.
+ * Window: prefixes count as consumed when read, messages when wire_call_consume says so. The other side is told in
+ * large steps, or at once when what is open is not enough for the message that it is sending: so one message always
+ * fits.
  */
 #include "backend/wire/wire_internal.h"
 #include "base/memory.h"
@@ -14,16 +16,20 @@
 
 /* Bytes still missing of the prefix or the message that is being received. */
 static size_t missing(const struct wire_call *call) {
-  if (call->prefix_length < WIRE_PREFIX) return WIRE_PREFIX - call->prefix_length;
+  if (call->prefix_length < WIRE_PREFIX)
+    return WIRE_PREFIX - call->prefix_length;
   return call->message_length - call->assembly_length;
 }
 
 static void announce(struct wire_call *call) {
   nghttp2_session *session = call->wire->session;
-  if (call->over || call->credit == 0) return;
-  if (nghttp2_session_get_stream_remote_close(session, call->stream) != 0) return;
+  if (call->over || call->credit == 0)
+    return;
+  if (nghttp2_session_get_stream_remote_close(session, call->stream) != 0)
+    return;
   int32_t open = nghttp2_session_get_stream_local_window_size(session, call->stream);
-  if (call->credit < call->wire->options.call_window / 2 && open >= 0 && (size_t)open >= missing(call)) return;
+  if (call->credit < call->wire->options.call_window / 2 && open >= 0 && (size_t)open >= missing(call))
+    return;
   if (nghttp2_submit_window_update(session, NGHTTP2_FLAG_NONE, call->stream, (int32_t)call->credit) != 0) {
     wire_call_fail(call, NGHTTP2_INTERNAL_ERROR, WIRE_UNAVAILABLE, "out of memory");
     return;
@@ -32,10 +38,12 @@ static void announce(struct wire_call *call) {
 }
 
 void wire_call_consume(struct wire_call *call, size_t length) {
-  if (length > call->unconsumed) length = call->unconsumed;
+  if (length > call->unconsumed)
+    length = call->unconsumed;
   call->unconsumed -= length;
   call->credit += length;
-  if (!call->receiving) announce(call);
+  if (!call->receiving)
+    announce(call);
 }
 
 static void deliver(struct wire_call *call, const uint8_t *bytes, size_t length) {
@@ -43,16 +51,19 @@ static void deliver(struct wire_call *call, const uint8_t *bytes, size_t length)
   call->assembly_length = 0;
   call->unconsumed += length;
   bool finished = call->wire->options.role == WIRE_SERVER && call->closing;
-  if (call->events && call->events->message && !finished) call->events->message(call, call->context, bytes, length);
+  if (call->events && call->events->message && !finished)
+    call->events->message(call, call->context, bytes, length);
 }
 
 static size_t take_prefix(struct wire_call *call, const uint8_t *bytes, size_t length) {
   size_t taken = WIRE_PREFIX - call->prefix_length;
-  if (taken > length) taken = length;
+  if (taken > length)
+    taken = length;
   memcpy(call->prefix + call->prefix_length, bytes, taken);
   call->prefix_length += taken;
   call->credit += taken;
-  if (call->prefix_length < WIRE_PREFIX) return taken;
+  if (call->prefix_length < WIRE_PREFIX)
+    return taken;
   call->message_length = (size_t)call->prefix[1] << 24 | (size_t)call->prefix[2] << 16 | (size_t)call->prefix[3] << 8 |
                          call->prefix[4];
   if (call->prefix[0] != 0)
@@ -65,11 +76,13 @@ static size_t take_prefix(struct wire_call *call, const uint8_t *bytes, size_t l
 }
 
 static int make_room(struct wire_call *call) {
-  if (call->assembly_capacity >= call->message_length) return 0;
+  if (call->assembly_capacity >= call->message_length)
+    return 0;
   memory_free(call->assembly);
   call->assembly_capacity = 0;
   call->assembly = memory_new(call->message_length);
-  if (!call->assembly) return -1;
+  if (!call->assembly)
+    return -1;
   call->assembly_capacity = call->message_length;
   return 0;
 }
@@ -80,14 +93,16 @@ static size_t take_payload(struct wire_call *call, const uint8_t *bytes, size_t 
     deliver(call, bytes, taken);
     return taken;
   }
-  if (taken > length) taken = length;
+  if (taken > length)
+    taken = length;
   if (call->assembly_length == 0 && make_room(call) != 0) {
     wire_call_fail(call, NGHTTP2_INTERNAL_ERROR, WIRE_RESOURCE_EXHAUSTED, "out of memory");
     return taken;
   }
   memcpy(call->assembly + call->assembly_length, bytes, taken);
   call->assembly_length += taken;
-  if (call->assembly_length < call->message_length) return taken;
+  if (call->assembly_length < call->message_length)
+    return taken;
   deliver(call, call->assembly, call->message_length);
   if (call->assembly_capacity > KEEP_ASSEMBLY) {
     memory_free(call->assembly);
@@ -100,7 +115,8 @@ static size_t take_payload(struct wire_call *call, const uint8_t *bytes, size_t 
 void wire_receive_data(struct wire_call *call, const uint8_t *bytes, size_t length) {
   call->receiving = true;
   while (length > 0 && !call->over) {
-    size_t taken = call->prefix_length < WIRE_PREFIX ? take_prefix(call, bytes, length) : take_payload(call, bytes, length);
+    size_t taken = call->prefix_length < WIRE_PREFIX ? take_prefix(call, bytes, length)
+                                                     : take_payload(call, bytes, length);
     bytes += taken;
     length -= taken;
   }
@@ -108,4 +124,6 @@ void wire_receive_data(struct wire_call *call, const uint8_t *bytes, size_t leng
   announce(call);
 }
 
-bool wire_receive_complete(const struct wire_call *call) { return call->prefix_length == 0; }
+bool wire_receive_complete(const struct wire_call *call) {
+  return call->prefix_length == 0;
+}

@@ -14,27 +14,27 @@
 #include <nghttp2/nghttp2.h>
 
 #define WIRE_FRAME_HEADER 9
-#define WIRE_PREFIX 5                /* gRPC: compressed flag and length of a message */
-#define WIRE_LOW_WATER (64 * 1024)   /* see `writable` */
-#define WIRE_OUTPUT 4096             /* small frames are gathered up to so many bytes */
-#define WIRE_HEADER_LIMIT 8192       /* names, values and 32 bytes for each field of one call */
-#define WIRE_PATH_SIZE 128           /* longest path of a call, NUL included */
-#define WIRE_TEXT_LIMIT 1024         /* bytes of a status text */
+#define WIRE_PREFIX 5              /* gRPC: compressed flag and length of a message */
+#define WIRE_LOW_WATER (64 * 1024) /* see `writable` */
+#define WIRE_OUTPUT 4096           /* small frames are gathered up to so many bytes */
+#define WIRE_HEADER_LIMIT 8192     /* names, values and 32 bytes for each field of one call */
+#define WIRE_PATH_SIZE 128         /* longest path of a call, NUL included */
+#define WIRE_TEXT_LIMIT 1024       /* bytes of a status text */
 
 /* One queued message. `sent` counts bytes of prefix and payload together. */
 struct wire_message {
   struct wire_message *next;
-  uint8_t *block;   /* memory_free'd with the message; NULL when the payload lies behind this struct */
+  uint8_t *block; /* memory_free'd with the message; NULL when the payload lies behind this struct */
   uint8_t *payload;
-  size_t room;      /* bytes in front of the payload that may be overwritten */
-  size_t length;    /* of the payload */
+  size_t room;   /* bytes in front of the payload that may be overwritten */
+  size_t length; /* of the payload */
   size_t sent;
   uint8_t prefix[WIRE_PREFIX];
 };
 
 struct wire_call {
   struct wire *wire;
-  struct wire_call *next, **link; /* in wire->calls or wire->ended; *link points to this call */
+  struct wire_call *next, **link;        /* in wire->calls or wire->ended; *link points to this call */
   const struct wire_call_events *events; /* NULL: not accepted */
   void *context;
   int32_t stream;
@@ -49,24 +49,24 @@ struct wire_call {
   size_t credit;         /* consumed bytes that the other side was not yet told of */
   bool receiving;        /* within wire_receive_data, which announces at its end */
   size_t header_bytes;
-  int http_status;       /* client: 0 until it came */
-  bool grpc;             /* content-type is right */
-  bool post;             /* server: method is right */
-  int peer_status;       /* client: grpc-status, -1 until it came */
-  char *path;            /* server, until `opened` */
+  int http_status; /* client: 0 until it came */
+  bool grpc;       /* content-type is right */
+  bool post;       /* server: method is right */
+  int peer_status; /* client: grpc-status, -1 until it came */
+  char *path;      /* server, until `opened` */
 
   /* To send. */
   struct wire_message *queue, **queue_end;
   size_t queued;
-  bool answered;    /* server: the answer's headers are submitted */
-  bool deferred;    /* nghttp2 waits for wire_output_resume */
-  bool closing;     /* half-closed or finished: nothing may be queued any more */
-  bool was_high;    /* queued passed the low-water mark */
+  bool answered; /* server: the answer's headers are submitted */
+  bool deferred; /* nghttp2 waits for wire_output_resume */
+  bool closing;  /* half-closed or finished: nothing may be queued any more */
+  bool was_high; /* queued passed the low-water mark */
   bool writable_due;
 
-  bool over;        /* in wire->ended; nghttp2 knows it no more */
-  int status;       /* the end's, or the one to send */
-  char *text;       /* NULL is "" */
+  bool over;  /* in wire->ended; nghttp2 knows it no more */
+  int status; /* the end's, or the one to send */
+  char *text; /* NULL is "" */
 };
 
 struct wire {
@@ -81,7 +81,7 @@ struct wire {
   size_t pings;            /* sent and not answered */
   bool broken;
   bool said_goodbye; /* a GOAWAY of ours was sent: nghttp2 met a protocol error */
-  char failure[96]; /* what was wrong, for the log */
+  char failure[96];  /* what was wrong, for the log */
 
   /* Output: first `output`, then `next`. */
   size_t output_length;
@@ -127,7 +127,8 @@ bool wire_receive_complete(const struct wire_call *call);
 /* One received field. Returns 0, or -1 if the call's headers became too long. */
 int wire_header_take(struct wire_call *call, nghttp2_rcbuf *name, nghttp2_rcbuf *value);
 int wire_header_submit_request(struct wire_call *call, const char *path);
-/* Answer headers with messages behind them, the status behind those messages, or a status alone. Return nghttp2's codes. */
+/* Answer headers with messages behind them, the status behind those messages, or a status alone. Return nghttp2's
+ * codes. */
 int wire_header_submit_answer(struct wire_call *call);
 int wire_header_submit_trailers(struct wire_call *call);
 int wire_header_submit_status(struct wire_call *call, const char *http_status);

@@ -8,16 +8,21 @@ static void on_message(struct wire_call *call, void *context, const uint8_t *byt
   struct record *record = context;
   record->messages++;
   record->last_length = length;
-  if (buffer_append(&record->bytes, bytes, length) != 0) record->send_failures++;
-  if (record->echo && wire_call_send(call, bytes, length) != 0) record->send_failures++;
-  if (record->consume) wire_call_consume(call, length);
-  if (record->cancel) wire_call_cancel(call);
+  if (buffer_append(&record->bytes, bytes, length) != 0)
+    record->send_failures++;
+  if (record->echo && wire_call_send(call, bytes, length) != 0)
+    record->send_failures++;
+  if (record->consume)
+    wire_call_consume(call, length);
+  if (record->cancel)
+    wire_call_cancel(call);
 }
 
 static void on_half_closed(struct wire_call *call, void *context) {
   struct record *record = context;
   record->half_closed++;
-  if (record->finish) wire_call_finish(call, WIRE_OK, "");
+  if (record->finish)
+    wire_call_finish(call, WIRE_OK, "");
 }
 
 static void on_writable(struct wire_call *call, void *context) {
@@ -43,14 +48,17 @@ void record_init(struct record *record) {
   buffer_init(&record->bytes, 64 * 1024 * 1024);
 }
 
-void record_free(struct record *record) { buffer_free(&record->bytes); }
+void record_free(struct record *record) {
+  buffer_free(&record->bytes);
+}
 
 static void on_opened(struct wire *wire, void *context, struct wire_call *call, const char *path) {
   struct pair *pair = context;
   (void)wire;
   pair->opened++;
   snprintf(pair->path, sizeof pair->path, "%s", path);
-  if (!pair->accept) return;
+  if (!pair->accept)
+    return;
   pair->accept->call = call;
   wire_call_accept(call, &record_events, pair->accept);
 }
@@ -64,14 +72,16 @@ static void on_pong(struct wire *wire, void *context) {
 static const struct wire_events events = {.opened = on_opened, .pong = on_pong};
 
 int pair_open(struct pair *pair, const struct wire_options *client, const struct wire_options *server) {
-  struct wire_options options = {.message_limit = 1024 * 1024, .call_window = 256 * 1024, .calls_limit = 16, .output_limit = 64 * 1024};
+  struct wire_options options = {
+      .message_limit = 1024 * 1024, .call_window = 256 * 1024, .calls_limit = 16, .output_limit = 64 * 1024};
   struct wire_options client_options = client ? *client : options, server_options = server ? *server : options;
   client_options.role = WIRE_CLIENT;
   server_options.role = WIRE_SERVER;
   memset(pair, 0, sizeof *pair);
   pair->client = wire_new(&client_options, &events, pair);
   pair->server = wire_new(&server_options, &events, pair);
-  if (pair->client && pair->server) return 0;
+  if (pair->client && pair->server)
+    return 0;
   pair_close(pair);
   return -1;
 }
@@ -85,7 +95,8 @@ void pair_close(struct pair *pair) {
 /* Each piece goes through a block of exactly its size, so that a read beyond it is seen. */
 static int give(struct wire *wire, const uint8_t *bytes, size_t length) {
   uint8_t *copy = malloc(length);
-  if (!copy) abort();
+  if (!copy)
+    abort();
   memcpy(copy, bytes, length);
   struct error *err CLEANUP_ERROR = NULL;
   int result = wire_receive(wire, copy, length, &err);
@@ -95,7 +106,8 @@ static int give(struct wire *wire, const uint8_t *bytes, size_t length) {
 
 static size_t piece_of(struct pair *pair, size_t left) {
   size_t piece = pair->split == 0 || pair->split > left ? left : pair->split;
-  if (pair->seed != 0 && piece > 1) piece = 1 + (size_t)rand_r(&pair->seed) % piece;
+  if (pair->seed != 0 && piece > 1)
+    piece = 1 + (size_t)rand_r(&pair->seed) % piece;
   return piece;
 }
 
@@ -105,10 +117,13 @@ bool pair_step(struct pair *pair, bool from_client) {
   int *to_result = from_client ? &pair->server_result : &pair->client_result;
   const uint8_t *bytes;
   struct error *err CLEANUP_ERROR = NULL;
-  if (*from_result != 0) return false;
+  if (*from_result != 0)
+    return false;
   long length = wire_transmit(from, &bytes, &err);
-  if (length < 0) *from_result = -1;
-  if (length <= 0) return false;
+  if (length < 0)
+    *from_result = -1;
+  if (length <= 0)
+    return false;
   pair->pieces++;
   pair->carried += (size_t)length;
   for (size_t done = 0; done < (size_t)length && *to_result == 0;) {
@@ -122,6 +137,7 @@ bool pair_step(struct pair *pair, bool from_client) {
 void pair_pump(struct pair *pair) {
   for (bool moved = true; moved;) {
     moved = pair_step(pair, true);
-    while (pair_step(pair, false)) moved = true;
+    while (pair_step(pair, false))
+      moved = true;
   }
 }

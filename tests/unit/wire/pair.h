@@ -9,26 +9,26 @@
 
 /* What happened to one call. */
 struct record {
-  struct buffer bytes;     /* messages, one behind the other */
+  struct buffer bytes; /* messages, one behind the other */
   size_t messages, last_length;
   unsigned half_closed, writable, ended;
   int status;
   char text[2048];
-  bool consume;            /* consume each message at once */
-  bool echo;               /* send each message back */
-  bool finish;             /* server: finish with WIRE_OK when the client half-closed */
-  bool cancel;             /* cancel at the first message */
+  bool consume; /* consume each message at once */
+  bool echo;    /* send each message back */
+  bool finish;  /* server: finish with WIRE_OK when the client half-closed */
+  bool cancel;  /* cancel at the first message */
   unsigned send_failures;
-  struct wire_call *call;  /* NULL after `ended` */
+  struct wire_call *call; /* NULL after `ended` */
 };
 
 struct pair {
   struct wire *client, *server;
-  size_t split;            /* bytes given to wire_receive at once, at most; 0: all */
-  unsigned seed;           /* not 0: random splits up to `split` */
-  size_t carried;          /* bytes in both directions */
-  size_t pieces;           /* answers of wire_transmit */
-  struct record *accept;   /* what a new call at the server is recorded in; NULL: it is not accepted */
+  size_t split;          /* bytes given to wire_receive at once, at most; 0: all */
+  unsigned seed;         /* not 0: random splits up to `split` */
+  size_t carried;        /* bytes in both directions */
+  size_t pieces;         /* answers of wire_transmit */
+  struct record *accept; /* what a new call at the server is recorded in; NULL: it is not accepted */
   char path[256];
   unsigned opened, pongs;
   int client_result, server_result; /* -1 once a wire failed */

@@ -13,7 +13,8 @@
 static uint8_t *pattern(size_t length, unsigned seed) {
   uint8_t *bytes = memory_new(length + 1);
   assert_non_null(bytes);
-  for (size_t i = 0; i < length; i++) bytes[i] = (uint8_t)(i * 31 + (i >> 8) * 7 + seed);
+  for (size_t i = 0; i < length; i++)
+    bytes[i] = (uint8_t)(i * 31 + (i >> 8) * 7 + seed);
   return bytes;
 }
 
@@ -77,11 +78,13 @@ enum how { HOW_COPIED, HOW_OWNED, HOW_BLOCK };
 
 static int send_how(struct wire_call *call, enum how how, const uint8_t *bytes, size_t length) {
   size_t offset = how == HOW_BLOCK ? WIRE_HEADROOM + 3 : 0;
-  if (how == HOW_COPIED) return wire_call_send(call, bytes, length);
+  if (how == HOW_COPIED)
+    return wire_call_send(call, bytes, length);
   uint8_t *block = memory_new(offset + length + 1);
   assert_non_null(block);
   memcpy(block + offset, bytes, length);
-  return how == HOW_OWNED ? wire_call_send_owned(call, block, length) : wire_call_send_block(call, block, offset, length);
+  return how == HOW_OWNED ? wire_call_send_owned(call, block, length)
+                          : wire_call_send_block(call, block, offset, length);
 }
 
 /* Three messages of one size there and back, in pieces of at most `split` bytes. */
@@ -110,7 +113,8 @@ static void echo(size_t length, enum how how, size_t split, unsigned seed) {
   assert_int_equal(client.status, WIRE_OK);
   assert_int_equal(client.messages, 3);
   assert_int_equal(client.bytes.length, expected.length);
-  if (length > 0) assert_memory_equal(client.bytes.data, expected.data, expected.length);
+  if (length > 0)
+    assert_memory_equal(client.bytes.data, expected.data, expected.length);
   assert_int_equal(server.status, WIRE_OK);
   assert_int_equal(server.send_failures, 0);
   pair_close(&pair);
@@ -123,17 +127,20 @@ static void messages_of_every_size_around_boundaries_arrive(void **state) {
   static const size_t around[] = {0, 1024, 4096, 16384, 32768, 65535, 65536, 131072, 135168, 262144, 524288};
   for (size_t i = 0; i < sizeof around / sizeof around[0]; i++) {
     size_t low = around[i] > 40 ? around[i] - 40 : 0, high = around[i] + 24;
-    for (size_t length = low; length <= high; length++) echo(length, (enum how)(length % 3), 0, 0);
+    for (size_t length = low; length <= high; length++)
+      echo(length, (enum how)(length % 3), 0, 0);
   }
   for (size_t length = 0; length < 200; length++)
-    for (int how = 0; how < 3; how++) echo(length, (enum how)how, 0, 0);
+    for (int how = 0; how < 3; how++)
+      echo(length, (enum how)how, 0, 0);
   echo(1024 * 1024, HOW_COPIED, 0, 0);
   echo(1024 * 1024, HOW_OWNED, 0, 0);
 }
 
 static void messages_arrive_however_the_bytes_are_split(void **state) {
   (void)state;
-  for (size_t split = 1; split <= 16; split++) echo(3000, (enum how)(split % 3), split, 0);
+  for (size_t split = 1; split <= 16; split++)
+    echo(3000, (enum how)(split % 3), split, 0);
   for (unsigned seed = 1; seed <= 40; seed++) {
     echo(seed * 997, (enum how)(seed % 3), 1 + seed * 13, seed);
     echo(seed * 4999, (enum how)(seed % 3), 70000, seed);
@@ -180,7 +187,8 @@ static void a_reader_that_stops_stops_the_writer(void **state) {
   pair.accept = &server;
   client.call = wire_call_start(pair.client, "/sandbox.Test/Sink", &record_events, &client);
   uint8_t *bytes = pattern(10000, 1);
-  for (int i = 0; i < 300; i++) assert_int_equal(wire_call_send(client.call, bytes, 10000), 0);
+  for (int i = 0; i < 300; i++)
+    assert_int_equal(wire_call_send(client.call, bytes, 10000), 0);
   pair_pump(&pair);
   /* The effective window is the larger of 256 KiB and one whole message. */
   size_t window = 1024 * 1024 + 5;
@@ -220,7 +228,8 @@ static void consuming_more_than_was_received_opens_nothing(void **state) {
   pair_pump(&pair);
   wire_call_consume(server.call, SIZE_MAX);
   wire_call_consume(server.call, SIZE_MAX);
-  for (int i = 0; i < 100; i++) wire_call_send(client.call, bytes, sizeof bytes);
+  for (int i = 0; i < 100; i++)
+    wire_call_send(client.call, bytes, sizeof bytes);
   pair_pump(&pair);
   assert_true(server.bytes.length <= 1000 + 20000);
   pair_close(&pair);
@@ -265,7 +274,8 @@ static void unconfirmed_bytes_are_at_least_those_not_consumed(void **state) {
   pair_pump(&pair); /* the other side has told its window */
   assert_int_equal(wire_call_unconfirmed(client.call), 0);
   uint8_t bytes[1000] = {0};
-  for (int i = 0; i < 15; i++) wire_call_send(client.call, bytes, sizeof bytes);
+  for (int i = 0; i < 15; i++)
+    wire_call_send(client.call, bytes, sizeof bytes);
   assert_int_equal(wire_call_unconfirmed(client.call), 0); /* all is still queued */
   pair_pump(&pair);
   assert_true(wire_call_unconfirmed(client.call) >= 15000);
@@ -291,7 +301,8 @@ static void statuses_and_texts_arrive(void **state) {
       client.call = wire_call_start(pair.client, "/sandbox.Test/Fail", &record_events, &client);
       pair_pump(&pair);
       assert_non_null(server.call);
-      if (with_message) assert_int_equal(wire_call_send(server.call, (const uint8_t *)"x", 1), 0);
+      if (with_message)
+        assert_int_equal(wire_call_send(server.call, (const uint8_t *)"x", 1), 0);
       const char *text = texts[(size_t)status % 5];
       wire_call_finish(server.call, status, text);
       assert_int_equal(wire_call_send(server.call, (const uint8_t *)"y", 1), -1);
@@ -313,7 +324,8 @@ static void statuses_and_texts_arrive(void **state) {
 static void a_long_text_is_cut_at_a_character(void **state) {
   (void)state;
   char text[2001];
-  for (size_t i = 0; i < 2000; i += 4) memcpy(text + i, "\xF0\x9F\x98\x80", 4);
+  for (size_t i = 0; i < 2000; i += 4)
+    memcpy(text + i, "\xF0\x9F\x98\x80", 4);
   text[2000] = '\0';
   memmove(text + 1, text, 1999);
   text[0] = 'a';
@@ -369,13 +381,18 @@ static void cancel_after(size_t steps, bool client_cancels, bool half_close) {
   pair.accept = &server;
   pair.split = 5000;
   client.call = wire_call_start(pair.client, "/sandbox.Test/Echo", &record_events, &client);
-  for (unsigned i = 0; i < 6; i++) wire_call_send_owned(client.call, pattern(90000, i), 90000);
-  if (half_close) wire_call_half_close(client.call);
+  for (unsigned i = 0; i < 6; i++)
+    wire_call_send_owned(client.call, pattern(90000, i), 90000);
+  if (half_close)
+    wire_call_half_close(client.call);
   bool from_client = true;
-  for (size_t i = 0; i < steps; i++, from_client = !from_client) pair_step(&pair, from_client);
+  for (size_t i = 0; i < steps; i++, from_client = !from_client)
+    pair_step(&pair, from_client);
   bool cancelled = client_cancels ? client.call != NULL : server.call != NULL;
-  if (client_cancels && client.call) wire_call_cancel(client.call);
-  if (!client_cancels && server.call) wire_call_cancel(server.call);
+  if (client_cancels && client.call)
+    wire_call_cancel(client.call);
+  if (!client_cancels && server.call)
+    wire_call_cancel(server.call);
   size_t client_messages = client.messages, server_messages = server.messages;
   pair_pump(&pair);
   assert_int_equal(pair.client_result, 0);
@@ -383,8 +400,10 @@ static void cancel_after(size_t steps, bool client_cancels, bool half_close) {
   if (cancelled) {
     assert_int_equal(client.ended, 1);
     assert_int_equal(client.status, WIRE_CANCELLED);
-    if (client_cancels) assert_int_equal(client.messages, client_messages);
-    else assert_int_equal(server.messages, server_messages);
+    if (client_cancels)
+      assert_int_equal(client.messages, client_messages);
+    else
+      assert_int_equal(server.messages, server_messages);
     if (pair.opened > 0) {
       assert_int_equal(server.ended, 1);
       assert_int_equal(server.status, server.status == WIRE_OK ? WIRE_OK : WIRE_CANCELLED);
@@ -413,7 +432,8 @@ static void cancel_after(size_t steps, bool client_cancels, bool half_close) {
 static void a_reset_at_any_moment_ends_one_call_only(void **state) {
   (void)state;
   for (size_t steps = 0; steps < 40; steps++)
-    for (int variant = 0; variant < 4; variant++) cancel_after(steps, variant & 1, variant & 2);
+    for (int variant = 0; variant < 4; variant++)
+      cancel_after(steps, variant & 1, variant & 2);
 }
 
 static void cancelling_inside_a_message_is_the_last_of_it(void **state) {
@@ -426,7 +446,8 @@ static void cancelling_inside_a_message_is_the_last_of_it(void **state) {
   assert_int_equal(pair_open(&pair, NULL, NULL), 0);
   pair.accept = &server;
   client.call = wire_call_start(pair.client, "/sandbox.Test/Echo", &record_events, &client);
-  for (int i = 0; i < 5; i++) wire_call_send(client.call, (const uint8_t *)"abc", 3);
+  for (int i = 0; i < 5; i++)
+    wire_call_send(client.call, (const uint8_t *)"abc", 3);
   pair_pump(&pair);
   assert_int_equal(server.messages, 1);
   assert_int_equal(server.ended, 1);
@@ -448,9 +469,11 @@ static void ends_that_cross_are_told_once(void **state) {
     pair.accept = &server;
     client.call = wire_call_start(pair.client, "/sandbox.Test/Race", &record_events, &client);
     pair_pump(&pair);
-    if (variant & 1) wire_call_send_owned(server.call, pattern(100000, 0), 100000);
+    if (variant & 1)
+      wire_call_send_owned(server.call, pattern(100000, 0), 100000);
     wire_call_finish(server.call, WIRE_OK, "");
-    if (variant & 2) wire_call_cancel(server.call);
+    if (variant & 2)
+      wire_call_cancel(server.call);
     if (variant & 4) {
       wire_call_half_close(client.call);
       wire_call_half_close(client.call);
@@ -480,7 +503,8 @@ static void a_server_may_end_before_the_client_has_sent_all(void **state) {
   assert_int_equal(pair_open(&pair, NULL, NULL), 0);
   pair.accept = &server;
   client.call = wire_call_start(pair.client, "/sandbox.Test/Early", &record_events, &client);
-  for (unsigned i = 0; i < 20; i++) wire_call_send_owned(client.call, pattern(100000, i), 100000);
+  for (unsigned i = 0; i < 20; i++)
+    wire_call_send_owned(client.call, pattern(100000, i), 100000);
   pair_pump(&pair);
   wire_call_finish(server.call, WIRE_RESOURCE_EXHAUSTED, "enough");
   pair_pump(&pair);
@@ -515,10 +539,12 @@ static void calls_are_limited_on_both_sides(void **state) {
   pair_pump(&pair);
   assert_int_equal(wire_calls(pair.server), 3);
   unsigned refused = 0;
-  for (int i = 0; i < 8; i++) refused += client[i].ended == 1 && client[i].status == WIRE_UNAVAILABLE;
+  for (int i = 0; i < 8; i++)
+    refused += client[i].ended == 1 && client[i].status == WIRE_UNAVAILABLE;
   assert_int_equal(refused, 5);
   pair_close(&pair);
-  for (int i = 0; i < 8; i++) record_free(&client[i]);
+  for (int i = 0; i < 8; i++)
+    record_free(&client[i]);
   record_free(&server);
   record_free(&none);
 }
@@ -540,7 +566,8 @@ static void pings_are_answered(void **state) {
 /* A slow call does not hold up another one. */
 static void calls_do_not_wait_for_each_other(void **state) {
   (void)state;
-  struct wire_options options = {.message_limit = 131072, .call_window = 262144, .calls_limit = 64, .output_limit = 65536};
+  struct wire_options options = {
+      .message_limit = 131072, .call_window = 262144, .calls_limit = 64, .output_limit = 65536};
   struct pair pair;
   struct record stuck[40], server_stuck[40], client, server;
   assert_int_equal(pair_open(&pair, &options, &options), 0);
@@ -550,7 +577,8 @@ static void calls_do_not_wait_for_each_other(void **state) {
     server_stuck[i].consume = false;
     pair.accept = &server_stuck[i];
     stuck[i].call = wire_call_start(pair.client, "/sandbox.Test/Stuck", &record_events, &stuck[i]);
-    for (int j = 0; j < 4; j++) wire_call_send_owned(stuck[i].call, pattern(100000, 0), 100000);
+    for (int j = 0; j < 4; j++)
+      wire_call_send_owned(stuck[i].call, pattern(100000, 0), 100000);
     pair_pump(&pair);
     assert_true(server_stuck[i].bytes.length >= 200000);
   }
