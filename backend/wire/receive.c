@@ -3,9 +3,9 @@
  * window of a call. A message that lies whole in what came is handed on from there; one in pieces is put together
  * first.
  *
- * Window: prefixes count as consumed when read, messages when wire_call_consume says so. The other side is told in
- * large steps, or at once when what is open is not enough for the message that it is sending: so one message always
- * fits.
+ * Window: prefixes count as consumed when read, messages when wire_call_consume says so. The other side is told in large
+ * steps, or at once when what is open is not enough for the message that it is sending. For a message larger than the
+ * whole window it is told of more than was consumed, once the call holds nothing else.
  */
 #include "backend/wire/wire_internal.h"
 #include "base/memory.h"
@@ -14,6 +14,8 @@
 /* A block up to this size is kept for the call's next message. */
 #define KEEP_ASSEMBLY (256 * 1024)
 
+#define LARGEST_WIDENING (64 * 1024 * 1024)
+
 /* Bytes still missing of the prefix or the message that is being received. */
 static size_t missing(const struct wire_call *call) {
   if (call->prefix_length < WIRE_PREFIX)
@@ -21,27 +23,50 @@ static size_t missing(const struct wire_call *call) {
   return call->message_length - call->assembly_length;
 }
 
+static void open_window(struct wire_call *call, size_t bytes) {
+  nghttp2_session *session = call->wire->session;
+  if (nghttp2_submit_window_update(session, NGHTTP2_FLAG_NONE, call->stream, (int32_t)bytes) != 0)
+    wire_call_fail(call, NGHTTP2_INTERNAL_ERROR, WIRE_UNAVAILABLE, "out of memory");
+}
+
 static void announce(struct wire_call *call) {
   nghttp2_session *session = call->wire->session;
-  if (call->over || call->credit == 0)
+  if (call->over || nghttp2_session_get_stream_remote_close(session, call->stream) != 0)
     return;
-  if (nghttp2_session_get_stream_remote_close(session, call->stream) != 0)
+  int32_t window = nghttp2_session_get_stream_local_window_size(session, call->stream);
+  size_t open = window > 0 ? (size_t)window : 0, wanted = missing(call), bytes = call->credit;
+  if (open >= wanted && bytes < call->wire->options.call_window / 2)
     return;
-  int32_t open = nghttp2_session_get_stream_local_window_size(session, call->stream);
-  if (call->credit < call->wire->options.call_window / 2 && open >= 0 && (size_t)open >= missing(call))
-    return;
-  if (nghttp2_submit_window_update(session, NGHTTP2_FLAG_NONE, call->stream, (int32_t)call->credit) != 0) {
-    wire_call_fail(call, NGHTTP2_INTERNAL_ERROR, WIRE_UNAVAILABLE, "out of memory");
-    return;
+  if (call->prefix_length == WIRE_PREFIX && call->unconsumed == 0 && open + bytes < wanted) {
+    call->advance += wanted - open - bytes;
+    bytes = wanted - open;
   }
   call->credit = 0;
+  if (bytes > 0)
+    open_window(call, bytes);
+}
+
+void wire_receive_widen(struct wire_call *call) {
+  if (call->widen > 0)
+    open_window(call, call->widen);
+  call->widen = 0;
+}
+
+void wire_call_widen(struct wire_call *call, size_t bytes) {
+  if (call->over || bytes > LARGEST_WIDENING)
+    return;
+  call->widen = bytes;
+  if (nghttp2_session_find_stream(call->wire->session, call->stream))
+    wire_receive_widen(call);
 }
 
 void wire_call_consume(struct wire_call *call, size_t length) {
   if (length > call->unconsumed)
     length = call->unconsumed;
   call->unconsumed -= length;
-  call->credit += length;
+  size_t ahead = length < call->advance ? length : call->advance;
+  call->advance -= ahead;
+  call->credit += length - ahead;
   if (!call->receiving)
     announce(call);
 }

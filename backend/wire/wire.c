@@ -5,36 +5,46 @@
  */
 #include "backend/wire/wire_internal.h"
 #include "base/memory.h"
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 
 /* DATA frames are passed on as they come, so a large limit costs no memory; a GOAWAY of this size would. */
 #define MAX_FRAME_SIZE (256 * 1024)
+#define SMALLEST_WINDOW 16384
+#define LARGEST_WINDOW (INT32_MAX / 2) /* leaves room for wire_call_widen and for large messages */
 /* What nghttp2 holds for one queued control frame, its allocation's overhead included. */
 #define CONTROL_FRAME_BYTES 192
 
+/* nghttp2's memory, counted. */
 static void *memory_call_new(size_t size, void *user) {
-  (void)user;
-  return memory_new(size);
+  struct wire *wire = user;
+  void *block = memory_new(size);
+  wire->memory += malloc_usable_size(block);
+  return block;
 }
 
 static void memory_call_free(void *block, void *user) {
-  (void)user;
+  struct wire *wire = user;
+  wire->memory -= malloc_usable_size(block);
   memory_free(block);
 }
 
 static void *memory_call_array(size_t count, size_t size, void *user) {
-  (void)user;
-  return memory_array(count, size);
+  struct wire *wire = user;
+  void *block = memory_array(count, size);
+  wire->memory += malloc_usable_size(block);
+  return block;
 }
 
 static void *memory_call_resize(void *block, size_t size, void *user) {
-  (void)user;
-  return memory_resize(block, size);
+  struct wire *wire = user;
+  size_t before = malloc_usable_size(block);
+  void *resized = memory_resize(block, size);
+  if (resized)
+    wire->memory += malloc_usable_size(resized) - before;
+  return resized;
 }
-
-static const nghttp2_mem memory_calls = {
-    .malloc = memory_call_new, .free = memory_call_free, .calloc = memory_call_array, .realloc = memory_call_resize};
 
 static void note_failure(struct wire *wire, const char *text) {
   if (wire->failure[0] == '\0')
@@ -167,17 +177,16 @@ static int on_stream_close(nghttp2_session *session, int32_t stream, uint32_t er
   return 0;
 }
 
-/* Server role: the status is on its way, so the call is over, whatever the client still wants to send. */
+/* Client role: the stream is open, so its window can be made wider. Server role: the status is on its way, so the call
+ * is over, whatever the client still wants to send. */
 static int on_frame_sent(nghttp2_session *session, const nghttp2_frame *frame, void *context) {
   struct wire *wire = context;
   if (frame->hd.type == NGHTTP2_GOAWAY)
     wire->said_goodbye = true;
-  if (wire->options.role != WIRE_SERVER || frame->hd.type != NGHTTP2_HEADERS)
-    return 0;
-  if (!(frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
-    return 0;
-  struct wire_call *call = wire_call_find(wire, frame->hd.stream_id);
-  if (!call)
+  struct wire_call *call = frame->hd.type == NGHTTP2_HEADERS ? wire_call_find(wire, frame->hd.stream_id) : NULL;
+  if (call && wire->options.role == WIRE_CLIENT)
+    wire_receive_widen(call);
+  if (!call || wire->options.role == WIRE_CLIENT || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
     return 0;
   if (nghttp2_session_get_stream_remote_close(session, call->stream) == 0)
     nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, call->stream, NGHTTP2_NO_ERROR);
@@ -211,7 +220,11 @@ static int make_session(struct wire *wire, const nghttp2_session_callbacks *call
    * often as there are calls. nghttp2 would close the connection at the thousandth within half a minute. */
   nghttp2_option_set_stream_reset_rate_limit(option, UINT64_MAX, UINT64_MAX);
   nghttp2_option_set_peer_max_concurrent_streams(option, (uint32_t)wire->options.calls_limit);
-  nghttp2_mem memory = memory_calls;
+  nghttp2_mem memory = {.mem_user_data = wire,
+                        .malloc = memory_call_new,
+                        .free = memory_call_free,
+                        .calloc = memory_call_array,
+                        .realloc = memory_call_resize};
   int code = wire->options.role == WIRE_CLIENT
                  ? nghttp2_session_client_new3(&wire->session, callbacks, wire, option, &memory)
                  : nghttp2_session_server_new3(&wire->session, callbacks, wire, option, &memory);
@@ -261,10 +274,10 @@ struct wire *wire_new(const struct wire_options *options, const struct wire_even
   wire->options = *options;
   wire->events = events;
   wire->context = context;
-  if (wire->options.call_window < wire->options.message_limit + WIRE_PREFIX)
-    wire->options.call_window = wire->options.message_limit + WIRE_PREFIX;
-  if (wire->options.call_window > INT32_MAX)
-    wire->options.call_window = INT32_MAX;
+  if (wire->options.call_window < SMALLEST_WINDOW)
+    wire->options.call_window = SMALLEST_WINDOW;
+  if (wire->options.call_window > LARGEST_WINDOW)
+    wire->options.call_window = LARGEST_WINDOW;
   if (set_callbacks_and_make_session(wire) != 0) {
     memory_free(wire);
     return NULL;
@@ -315,4 +328,11 @@ int wire_ping(struct wire *wire) {
 
 size_t wire_calls(const struct wire *wire) {
   return wire->call_count;
+}
+
+size_t wire_memory(const struct wire *wire) {
+  size_t total = sizeof *wire + wire->memory;
+  for (const struct wire_call *call = wire->calls; call; call = call->next)
+    total += sizeof *call + call->assembly_capacity + call->queued;
+  return total;
 }

@@ -33,7 +33,9 @@ enum {
 struct wire_options {
   enum wire_role role;
   size_t message_limit; /* bytes of one received message; a longer one resets its call */
-  size_t call_window; /* bytes of received messages a call may hold that are not consumed; at least one whole message */
+  /* Bytes of received messages a call may hold that are not consumed, at least 16 KiB. A longer message comes through
+   * when the call holds nothing else: it never holds more than the larger of call_window and message_limit. */
+  size_t call_window;
   size_t calls_limit; /* calls open at once; further ones are refused */
   /* Bytes the answers to the other side's control frames may take before the connection is failed. */
   size_t output_limit;
@@ -77,6 +79,8 @@ long wire_transmit(struct wire *wire, const uint8_t **bytes, struct error **err)
 bool wire_wants_transmit(const struct wire *wire);
 int wire_ping(struct wire *wire);
 size_t wire_calls(const struct wire *wire);
+/* Bytes of memory held, waiting and unfinished messages included. */
+size_t wire_memory(const struct wire *wire);
 
 /* Client role. NULL without memory or when calls_limit is reached. */
 struct wire_call *wire_call_start(struct wire *wire, const char *path, const struct wire_call_events *events,
@@ -104,5 +108,7 @@ void wire_call_finish(struct wire_call *call, int status, const char *text);
 void wire_call_cancel(struct wire_call *call);
 /* So many received message bytes are done with. */
 void wire_call_consume(struct wire_call *call, size_t length);
+/* Adds to this call's window, at most 64 MiB. Once, right after the call was started or accepted. */
+void wire_call_widen(struct wire_call *call, size_t bytes);
 
 #endif

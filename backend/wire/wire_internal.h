@@ -47,6 +47,8 @@ struct wire_call {
   size_t message_length; /* of the message whose prefix is complete */
   size_t unconsumed;     /* bytes of delivered messages */
   size_t credit;         /* consumed bytes that the other side was not yet told of */
+  size_t widen;          /* asked for by wire_call_widen while the stream was not open */
+  size_t advance;        /* bytes it was told of before they were consumed, for a message larger than the window */
   bool receiving;        /* within wire_receive_data, which announces at its end */
   size_t header_bytes;
   int http_status; /* client: 0 until it came */
@@ -79,6 +81,7 @@ struct wire {
   size_t call_count;       /* both lists */
   size_t writable_due;     /* calls with the flag */
   size_t pings;            /* sent and not answered */
+  size_t memory;       /* nghttp2's */
   bool broken;
   bool said_goodbye; /* a GOAWAY of ours was sent: nghttp2 met a protocol error */
   char failure[96];  /* what was wrong, for the log */
@@ -119,6 +122,8 @@ void wire_output_free(struct wire *wire);
 
 /* Bytes of DATA frames. */
 void wire_receive_data(struct wire_call *call, const uint8_t *bytes, size_t length);
+/* The stream is open now: its window becomes as wide as was asked for. */
+void wire_receive_widen(struct wire_call *call);
 /* The other side has sent END_STREAM: is there no message half received? */
 bool wire_receive_complete(const struct wire_call *call);
 

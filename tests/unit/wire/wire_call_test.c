@@ -147,8 +147,8 @@ static void messages_arrive_however_the_bytes_are_split(void **state) {
   }
 }
 
-/* A window smaller than two messages, whatever the receiver has consumed: nothing may get stuck. */
-static void a_window_of_one_message_is_enough(void **state) {
+/* A window smaller than one message, whatever the receiver has consumed: nothing may get stuck. */
+static void messages_larger_than_the_window_come_through(void **state) {
   (void)state;
   struct wire_options options = {.message_limit = 100000, .call_window = 1, .calls_limit = 4, .output_limit = 65536};
   static const size_t lengths[] = {100000, 1, 0, 60000, 99999, 50001, 50000, 100000, 7, 100000};
@@ -190,10 +190,9 @@ static void a_reader_that_stops_stops_the_writer(void **state) {
   for (int i = 0; i < 300; i++)
     assert_int_equal(wire_call_send(client.call, bytes, 10000), 0);
   pair_pump(&pair);
-  /* The effective window is the larger of 256 KiB and one whole message. */
-  size_t window = 1024 * 1024 + 5;
+  size_t window = 256 * 1024;
   assert_true(server.bytes.length <= window);
-  assert_true(server.bytes.length > window - 10005 - 5 * 110);
+  assert_true(server.bytes.length > window - 10005 - 5 * 26);
   assert_int_equal(client.writable, 0);
   assert_true(wire_call_queued(client.call) > 64 * 1024);
   while (server.bytes.length < 3000000) {
@@ -208,6 +207,95 @@ static void a_reader_that_stops_stops_the_writer(void **state) {
   pair_close(&pair);
   assert_int_equal(client.status, WIRE_UNAVAILABLE);
   assert_int_equal(server.status, WIRE_UNAVAILABLE);
+  record_free(&client);
+  record_free(&server);
+}
+
+/* Messages larger than the window, of which the receiver consumes none, half or all: what it holds stays bounded. */
+static void large_messages_do_not_widen_the_window(void **state) {
+  (void)state;
+  struct wire_options options = {
+      .message_limit = 300000, .call_window = 20000, .calls_limit = 4, .output_limit = 65536};
+  for (size_t consumed = 0; consumed <= 2; consumed++) {
+    struct pair pair;
+    struct record client, server;
+    record_init(&client);
+    record_init(&server);
+    server.consume = false;
+    assert_int_equal(pair_open(&pair, &options, &options), 0);
+    pair.accept = &server;
+    client.call = wire_call_start(pair.client, "/sandbox.Test/Sink", &record_events, &client);
+    for (unsigned i = 0; i < 8; i++)
+      wire_call_send_owned(client.call, pattern(i % 2 ? 300000 : 4000, i), i % 2 ? 300000 : 4000);
+    size_t held = 0, seen = 0;
+    for (int round = 0; round < 200; round++) {
+      pair_pump(&pair);
+      held += server.bytes.length - seen;
+      seen = server.bytes.length;
+      assert_true(held <= 300000 + 20000);
+      size_t done = (held * consumed + 1) / 2;
+      wire_call_consume(server.call, done);
+      held -= done;
+    }
+    assert_int_equal(server.messages, consumed == 0 ? 1 : 8);
+    /* Behind it all the window is what it was. */
+    wire_call_consume(server.call, held);
+    pair_pump(&pair);
+    wire_call_consume(server.call, SIZE_MAX);
+    for (unsigned i = 0; i < 30; i++)
+      wire_call_send_owned(client.call, pattern(1000, i), 1000);
+    seen = server.bytes.length;
+    pair_pump(&pair);
+    if (consumed == 2)
+      assert_true(server.bytes.length - seen <= 20000 && server.bytes.length - seen >= 9000);
+    pair_close(&pair);
+    record_free(&client);
+    record_free(&server);
+  }
+}
+
+static void a_call_can_be_given_a_wider_window(void **state) {
+  (void)state;
+  struct pair pair;
+  struct record client, server;
+  record_init(&client);
+  record_init(&server);
+  client.consume = false;
+  assert_int_equal(pair_open(&pair, NULL, NULL), 0);
+  pair.accept = &server;
+  client.call = wire_call_start(pair.client, "/sandbox.Test/Source", &record_events, &client);
+  wire_call_widen(client.call, 100000);
+  pair_pump(&pair);
+  for (unsigned i = 0; i < 100; i++)
+    wire_call_send_owned(server.call, pattern(10000, i), 10000);
+  pair_pump(&pair);
+  assert_true(client.bytes.length <= 262144 + 100000);
+  assert_true(client.bytes.length > 262144 + 100000 - 10005 - 5 * 36);
+  pair_close(&pair);
+  record_free(&client);
+  record_free(&server);
+}
+
+static void memory_is_counted(void **state) {
+  (void)state;
+  struct pair pair;
+  struct record client, server;
+  record_init(&client);
+  record_init(&server);
+  server.consume = false;
+  assert_int_equal(pair_open(&pair, NULL, NULL), 0);
+  pair.accept = &server;
+  pair_pump(&pair);
+  size_t idle = wire_memory(pair.client);
+  assert_in_range(idle, 4096, 48 * 1024);
+  client.call = wire_call_start(pair.client, "/sandbox.Test/Sink", &record_events, &client);
+  wire_call_send_owned(client.call, pattern(1000000, 0), 1000000);
+  assert_in_range(wire_memory(pair.client), idle + 1000000, idle + 1010000);
+  pair_pump(&pair);
+  wire_call_cancel(client.call);
+  pair_pump(&pair);
+  assert_in_range(wire_memory(pair.client), 4096, idle + 160 * 1024);
+  pair_close(&pair);
   record_free(&client);
   record_free(&server);
 }
@@ -608,8 +696,11 @@ int main(void) {
       cmocka_unit_test(a_small_call_is_one_piece_each_way),
       cmocka_unit_test(messages_of_every_size_around_boundaries_arrive),
       cmocka_unit_test(messages_arrive_however_the_bytes_are_split),
-      cmocka_unit_test(a_window_of_one_message_is_enough),
+      cmocka_unit_test(messages_larger_than_the_window_come_through),
       cmocka_unit_test(a_reader_that_stops_stops_the_writer),
+      cmocka_unit_test(large_messages_do_not_widen_the_window),
+      cmocka_unit_test(a_call_can_be_given_a_wider_window),
+      cmocka_unit_test(memory_is_counted),
       cmocka_unit_test(consuming_more_than_was_received_opens_nothing),
       cmocka_unit_test(resets_may_be_as_many_as_calls),
       cmocka_unit_test(unconfirmed_bytes_are_at_least_those_not_consumed),
