@@ -15,6 +15,7 @@
 
 #define CONNECTION_READ (128 * 1024)
 #define CONNECTION_PENDING (4 * 1048576) /* far more than one piece of the wire's output */
+#define CONNECTION_WINDOW (256 * 1024)
 #define CONNECTION_CALLS 512
 #define CONNECTION_CONTROL (64 * 1024) /* see wire_options.output_limit */
 /* A RunStart at its limits, and what is around it. */
@@ -150,7 +151,7 @@ static const struct wire_events connection_events = {.opened = service_call_open
 static struct connection *connection_new(struct agent *agent, int input, int output) {
   const struct wire_options options = {.role = WIRE_SERVER,
                                        .message_limit = CONNECTION_MESSAGE,
-                                       .call_window = CONNECTION_MESSAGE + 1024,
+                                       .call_window = CONNECTION_WINDOW,
                                        .calls_limit = CONNECTION_CALLS,
                                        .output_limit = CONNECTION_CONTROL};
   struct connection *connection = memory_zero(sizeof *connection);
