@@ -80,9 +80,11 @@ static int listener_open(struct listener *listener, struct acceptor *acceptor, c
     log_write(LOG_INFO, "listening", LOG_TEXT("address", listener->address));
   else
     log_write(LOG_INFO, "listening", LOG_TEXT("address", listener->address), LOG_NUMBER("port", port), LOG_TEXT("tls", tls));
-  if (!is_socket && !listener->certificates && !is_loopback(listener->address))
-    log_write(LOG_WARNING, "listening_in_the_clear", LOG_TEXT("address", listener->address),
-              LOG_TEXT("detail", "tokens, commands and files cross the network unencrypted"));
+  if (!is_socket && !is_loopback(listener->address) && !settings->tls_client_ca)
+    log_write(LOG_WARNING, "listening_to_anybody", LOG_TEXT("address", listener->address),
+              LOG_TEXT("detail", listener->certificates
+                                     ? "whoever reaches this port can load the server; let clients need a certificate"
+                                     : "tokens, commands and files cross the network unencrypted"));
   return 0;
 }
 
