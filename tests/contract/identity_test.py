@@ -49,6 +49,8 @@ class Identity(Cases):
         token = tokens.mint("alpha", "someone", SECRET)
         for value in ("bearer " + token, "BEARER " + token, "Bearer  " + token, "Bearer\t" + token, "Bearer" + token,
                       "Bearer", "Basic " + token, token, "Bearer " + token + " x", "Bearer " + token + ",Bearer " + token):
+            if "\t" in value and self.protocol == "grpc":
+                continue  # not a value that metadata can have
             with self.subTest(value=value.replace(token, "TOKEN")):
                 self.refuses(value)
 

@@ -77,7 +77,7 @@ class List(Cases):
 
     @only("http")
     def test_limit_is_canonical_decimal(self):
-        for limit in ("01", "+1", " 1", "1 ", "1.0", "1e1", "0x1", "abc", "-0", "\u0661", "1" * 30, "1\u0000"):
+        for limit in ("01", "+1", " 1", "1 ", "1.0", "1e1", "0x1", "abc", "-0", "\u0661", "1" * 30):
             with self.subTest(limit=limit):
                 self.fails(self.client.list(limit=limit), "INVALID_REQUEST", LIMIT_MESSAGE)
 

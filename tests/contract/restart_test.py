@@ -2,7 +2,7 @@
 import signal
 import time
 
-from tests.support import cases, platform, processes
+from tests.support import cases, platform
 from tests.support.cases import OTHER_POOL, POOL, Cases, over, settled
 from tests.support.stubs import health_pb2, health_pb2_grpc
 
@@ -58,15 +58,13 @@ class Restart(Cases):
         self.assertEqual(self.succeeds(self.client.list()).value["leases"], [])
 
     def test_a_lease_expires_while_the_server_is_dead(self):
-        lease = self.acquire(ttl=2)
-        before = set(self.platform.sandbox_processes())
-        self.output(lease, "setsid sleep 1000 >/dev/null 2>&1 & setsid sleep 1000 >/dev/null 2>&1 & true")
-        started = set(self.platform.sandbox_processes()) - before
-        self.assertTrue(started)
+        lease, mark = self.acquire(ttl=2), self.mark()
+        self.output(lease, "setsid sleep 1000 >/dev/null 2>&1 & setsid sleep 1000 >/dev/null 2>&1 & true", env={"MARK": mark})
+        self.alive(mark)
         self.platform.server.kill()
         try:
             self.wait_expiry(lease)
-            self.assertEqual(processes.wait_gone(started, 2 * cases.PATIENCE), [], "outlived its Lease")
+            self.dead(mark, 2)
         finally:
             self.platform.start_server()
         self.gone(self.client.exec(lease.id, "true"))

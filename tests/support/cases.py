@@ -8,6 +8,7 @@ makes the test classes AcquireOverHttp and AcquireOverGrpc in the same module. A
 that one alone.
 """
 import concurrent.futures
+import os
 import re
 import sys
 import threading
@@ -16,9 +17,13 @@ import unittest
 
 from tests.support import client as clients
 from tests.support import platform as platforms
+from tests.support import processes
 from tests.support.reasons import REASONS
 
 POOL, OTHER_POOL, PATIENCE = platforms.POOL, platforms.OTHER_POOL, platforms.PATIENCE
+
+# False where processes of a sandbox are not processes of this machine: gVisor, a cluster.
+VISIBLE = os.environ.get("SANDBOX_TEST_PROCESSES", "visible") == "visible"
 
 
 def over(*protocols):
@@ -89,6 +94,21 @@ class Cases:
         done = self.run_command(lease, command, **options)
         self.assertEqual((done.code, done.stderr), (0, ""), command)
         return done.stdout
+
+    def mark(self):
+        """A word to tell the processes of one command by: see Platform.marked."""
+        self.keys += 1
+        return "%s-%s-%d" % (self.protocol, self.subject, self.keys)
+
+    def dead(self, mark, seconds=1):
+        """Nothing that was started with this mark runs any longer, a while from now at the latest."""
+        left = processes.wait_gone(self.platform.marked(mark), seconds * PATIENCE)
+        self.assertEqual([processes.command_line(pid) for pid in left], [], "still running")
+
+    def alive(self, mark):
+        """Something with this mark does run. Where the host cannot see into the sandbox there is nothing to look at."""
+        if VISIBLE:
+            self.assertTrue(self.platform.marked(mark), "nothing was started")
 
     def background(self, call):
         """Starts a call on a thread of its own; returns a Future of its result."""
@@ -189,6 +209,11 @@ class _Result(unittest.TextTestResult):
     def addError(self, test, err):
         super(unittest.TextTestResult, self).addError(test, err)
         self._line("ERROR", test)
+
+    def addSubTest(self, test, subtest, err):
+        super(unittest.TextTestResult, self).addSubTest(test, subtest, err)
+        if err is not None:
+            self._line("FAIL", test)
 
     def addSkip(self, test, reason):
         super(unittest.TextTestResult, self).addSkip(test, reason)

@@ -58,11 +58,19 @@ class GrpcClient:
     protocol = "grpc"
 
     def __init__(self, over, authorization, timeout=60):
-        """over: a channel; authorization: the metadata's whole value, None, or a function that gives it."""
-        self.channel = over
-        self.stub = lease_pb2_grpc.LeaseServiceStub(over)
+        """over: a channel, or a function that gives the one to use now; authorization: the metadata's whole value, None, or
+        a function that gives it."""
+        self._over = over
         self._authorization = authorization
         self.timeout = timeout
+
+    @property
+    def channel(self):
+        return self._over() if callable(self._over) else self._over
+
+    @property
+    def stub(self):
+        return lease_pb2_grpc.LeaseServiceStub(self.channel)
 
     def metadata(self):
         value = self._authorization() if callable(self._authorization) else self._authorization

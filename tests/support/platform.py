@@ -98,7 +98,7 @@ class Platform:
         self.state = os.path.join(self.folder, "state")
         self.socket = "unix:" + os.path.join(self.folder, "server.sock")
         self.address = None
-        self.channels = []
+        self.open_channel = None
         self.scopes = 0
         self.server = Part("lease-server", "server/lease-server", self.server_environment(server), "started",
                            wrap_server)
@@ -146,6 +146,7 @@ class Platform:
         return self
 
     def start_server(self):
+        self.close_channel()
         self.server.start()
 
     def start_gateway(self):
@@ -193,22 +194,28 @@ class Platform:
     def client_with(self, protocol, authorization):
         if protocol == "http":
             return http_client.HttpClient(self.address, authorization, timeout=60 * PATIENCE)
-        return grpc_client.GrpcClient(self.channel(), authorization, timeout=60 * PATIENCE)
+        return grpc_client.GrpcClient(self.channel, authorization, timeout=60 * PATIENCE)
 
     def channel(self):
-        if not self.channels:
-            self.channels.append(grpc_client.channel(self.socket))
-        return self.channels[0]
+        """A channel to the server that runs now: a former server's connections are not used again."""
+        if self.open_channel is None:
+            self.open_channel = grpc_client.channel(self.socket)
+        return self.open_channel
 
-    def new_channel(self):
-        self.channels.append(grpc_client.channel(self.socket))
-        return self.channels[-1]
+    def close_channel(self):
+        if self.open_channel is not None:
+            self.open_channel.close()
+        self.open_channel = None
 
     def fresh_subject(self):
         self.scopes += 1
         return "subject-%d" % self.scopes
 
     # --- what runs ---
+
+    def marked(self, mark):
+        """The processes that commands with MARK=<mark> in their environment have started, wherever they hide."""
+        return processes.with_variable(self.sandbox_processes(), "MARK=" + mark)
 
     def sandbox_processes(self):
         """Every process of ours that is neither server nor gateway: sandboxes and what is in them. A killed server's are
@@ -222,8 +229,7 @@ class Platform:
     def stop(self):
         """Stops everything and returns a list of what is wrong: what was left behind, what stands in the logs."""
         problems = []
-        for channel in self.channels:
-            channel.close()
+        self.close_channel()
         try:
             for part in (self.gateway, self.server):
                 if part.alive():
@@ -242,7 +248,7 @@ class Platform:
         left = processes.wait_gone(self.sandbox_processes(), 10 * PATIENCE)
         problems = ["left running: %d %s" % (pid, processes.command_line(pid)) for pid in left]
         problems += ["left mounted: " + point for point in sorted(processes.mounts() - self.mounts_before)]
-        problems += ["left cgroup: " + group for group in sorted(processes.cgroups() - self.cgroups_before)]
+        problems += ["left cgroup: " + group for group in sorted(processes.cgroups(mine=left) - self.cgroups_before)]
         problems += ["left file: " + path for path in self.state_leftovers()]
         return problems
 

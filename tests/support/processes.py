@@ -97,6 +97,19 @@ def kill(pid, number=signal.SIGKILL):
         pass
 
 
+def with_variable(pids, assignment):
+    """Those of `pids` that were started with "NAME=value" in their environment."""
+    found = []
+    for pid in pids:
+        try:
+            with open("/proc/%d/environ" % pid, "rb") as environment:
+                if assignment.encode("utf-8") in environment.read().split(b"\0"):
+                    found.append(pid)
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            pass
+    return found
+
+
 def resident_kib(pid):
     """Resident memory, shared pages included."""
     return int(status(pid)["VmRSS"].split()[0])
@@ -108,11 +121,16 @@ def mounts():
         return {line.split()[4] for line in lines}
 
 
-def cgroups():
-    """Every cgroup folder of the machine."""
+def cgroups(mine=()):
+    """The cgroup folders of the machine that hold no process, or only processes of `mine`."""
     found = set()
     for point in mounts():
         if point.startswith("/sys/fs/cgroup"):
             for folder, _, _ in os.walk(point):
-                found.add(folder)
+                try:
+                    with open(os.path.join(folder, "cgroup.procs"), encoding="ascii") as members:
+                        if {int(member) for member in members} <= set(mine):
+                            found.add(folder)
+                except OSError:
+                    pass  # gone meanwhile, or no group of its own
     return found
