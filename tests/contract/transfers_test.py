@@ -77,7 +77,7 @@ class Transfer(WithLease):
         self.output(self.lease, "mkdir dir; mkfifo fifo; echo x >file; ln -s file near; ln -s /etc/passwd far; ln -s dir toDir; "
                                 "ln -s / up; ln -s loop loop; echo x >dir/inner; ln -s nowhere dangling")
         for path in ("..", "../x", "/etc/passwd", "/workspace/../etc/passwd", "/", "/workspace", "/workspace/", ".", "dir", "dir/", "fifo",
-                     "near", "far", "toDir/inner", "up/etc/passwd", "loop", "loop/x", "dangling", "file/below", "file/"):
+                     "near", "far", "toDir/inner", "up/etc/passwd", "loop", "loop/x", "dangling", "file/below"):
             with self.subTest(path=path):
                 self.fails(self.download(path), "INVALID_PATH")
                 self.fails(self.upload(path, b"changed"), "INVALID_PATH")
@@ -231,6 +231,28 @@ class TransferLimits(WithLease):
                 Held(self, self.client, self.lease).upload(sent=sent).vanish()
         self.until_succeeds(lambda: self.upload("last", b"x"))
         self.assertEqual(self.output(self.lease, "rm last; find . -mindepth 1; cat held"), "./held\nold")
+
+    def test_an_upload_is_not_visible_before_it_is_whole(self):
+        for old in (b"", b"old"):
+            if old:
+                self.succeeds(self.upload("held", old))
+            held = Held(self, self.client, self.lease).upload(size=MIB, sent=b"x" * (MIB - 1))
+            self.addCleanup(held.vanish)
+            self.until_limited()
+            self.assertEqual(self.output(self.lease, "ls -A; cat held 2>/dev/null || true"), "held\nold" if old else "")
+            held.vanish()
+            self.until_succeeds(lambda: self.upload("other", b"x"))
+            self.output(self.lease, "rm other")
+
+    def until_limited(self):
+        """Waits until the held upload surely stands: with one more beside it there is no place for a third."""
+        other = Held(self, self.client, self.lease).upload()
+        self.addCleanup(other.vanish)
+        deadline = time.monotonic() + 5 * cases.PATIENCE
+        while self.download("held-nothing").reason != "TRANSFER_LIMIT_REACHED":
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        other.vanish()
 
     def test_clients_that_vanish_mid_download_give_their_turn_back(self):
         self.big()

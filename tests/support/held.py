@@ -78,6 +78,7 @@ class Held:
     def cut(self):
         """Whether a download ends early: never with all bytes, never with an error's JSON behind them."""
         if self.client.protocol == "http":
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MIB)
             self.connection.settimeout(60 * PATIENCE)
             received = b""
             try:
