@@ -130,7 +130,8 @@ static void call_unref(struct rpc_client_call *call) {
   memory_free(call);
 }
 
-/* Takes back one pending batch; the last one ends the call. On the queue's thread, or where a batch could not be started. */
+/* Takes back one pending batch; the last one ends the call. On the queue's thread, or where a batch could not be
+ * started. */
 static void pending_done(struct rpc_client_call *call) {
   if (atomic_fetch_sub_explicit(&call->pending, 1, memory_order_acq_rel) != 1)
     return;
@@ -261,8 +262,9 @@ static struct rpc_client_call *call_new(struct rpc_client *client, const char *m
     error_set_memory(err);
     return NULL;
   }
-  call->call = grpc_channel_create_call(client->channel, NULL, GRPC_PROPAGATE_DEFAULTS, client->queue,
-                                        grpc_slice_from_static_string(method), NULL, deadline_from_now(deadline_ms), NULL);
+  call->call =
+      grpc_channel_create_call(client->channel, NULL, GRPC_PROPAGATE_DEFAULTS, client->queue,
+                               grpc_slice_from_static_string(method), NULL, deadline_from_now(deadline_ms), NULL);
   call->events = events;
   call->context = context;
   atomic_init(&call->references, 2);
@@ -309,7 +311,8 @@ static int beginning_write(struct beginning *beginning, const char *authorizatio
 
 static void beginning_read(struct beginning *beginning, struct rpc_client_call *call) {
   /* The initial metadata is not needed, but without asking for it the status comes only at the deadline. */
-  beginning_add(beginning, GRPC_OP_RECV_INITIAL_METADATA)->data.recv_initial_metadata.recv_initial_metadata = &call->initial;
+  beginning_add(beginning, GRPC_OP_RECV_INITIAL_METADATA)->data.recv_initial_metadata.recv_initial_metadata =
+      &call->initial;
   grpc_op *status = beginning_add(beginning, GRPC_OP_RECV_STATUS_ON_CLIENT);
   status->data.recv_status_on_client.status = &call->code;
   status->data.recv_status_on_client.status_details = &call->details;

@@ -1,3 +1,6 @@
+/*
+ * The library logs through a function that can be replaced; its levels are fewer than ours and map one to one.
+ */
 #include "rpc/log.h"
 
 #include "base/log.h"

@@ -23,8 +23,8 @@ grpc_byte_buffer *rpc_pack(const ProtobufCMessage *message) {
   return bytes;
 }
 
-/* The whole message as one slice, which the caller unrefs. Returns 0, or -1 for a compressed message: a few bytes could grow
- * to gigabytes, so neither side of ours accepts compression. */
+/* The whole message as one slice, which the caller unrefs. Returns 0, or -1 for a compressed message: a few bytes could
+ * grow to gigabytes, so neither side of ours accepts compression. */
 static int message_slice(grpc_byte_buffer *bytes, grpc_slice *slice) {
   if (bytes->type != GRPC_BB_RAW || bytes->data.raw.compression != GRPC_COMPRESS_NONE)
     return -1;
@@ -40,14 +40,14 @@ static int message_slice(grpc_byte_buffer *bytes, grpc_slice *slice) {
   return 0;
 }
 
-ProtobufCMessage *rpc_unpack(const ProtobufCMessageDescriptor *descriptor, grpc_byte_buffer *bytes, struct error **err) {
+ProtobufCMessage *rpc_unpack(const ProtobufCMessageDescriptor *descriptor, grpc_byte_buffer *bytes,
+                             struct error **err) {
   grpc_slice slice;
   if (message_slice(bytes, &slice) < 0) {
     error_set(err, REASON_INVALID_REQUEST, NULL);
     return NULL;
   }
-  ProtobufCMessage *message =
-      message_unpack(descriptor, GRPC_SLICE_START_PTR(slice), GRPC_SLICE_LENGTH(slice), err);
+  ProtobufCMessage *message = message_unpack(descriptor, GRPC_SLICE_START_PTR(slice), GRPC_SLICE_LENGTH(slice), err);
   grpc_slice_unref(slice);
   return message;
 }

@@ -1,7 +1,7 @@
 /*
- * Completion queues, and the hand-over of a tag to them. gRPC's library is not built for ThreadSanitizer, which therefore
- * cannot see that a tag coming out of a queue happens after it was put in; the two annotations tell it, and what it
- * sees inside that library it is told to leave alone.
+ * Completion queues, and the hand-over of a tag to them. gRPC's library is not built for ThreadSanitizer, which
+ * therefore cannot see that a tag coming out of a queue happens after it was put in; the two annotations tell it, and
+ * what it sees inside that library it is told to leave alone.
  */
 #include "rpc/queue.h"
 

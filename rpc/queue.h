@@ -16,7 +16,8 @@ struct rpc_tag {
 /* The struct that a tag is a member of. */
 #define RPC_TAG_OWNER(tag, type, member) ((type *)(void *)((char *)(tag) - offsetof(type, member)))
 
-/* Starts a batch with `tag` (the only way a batch is started: it also tells ThreadSanitizer of the hand-over). Any thread. */
+/* Starts a batch with `tag` (the only way a batch is started: it also tells ThreadSanitizer of the hand-over). Any
+ * thread. */
 grpc_call_error rpc_start_batch(grpc_call *call, const grpc_op *operations, size_t count, struct rpc_tag *tag);
 /* For other calls that take a tag: before handing it over. */
 void rpc_tag_publish(struct rpc_tag *tag);

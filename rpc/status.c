@@ -1,6 +1,6 @@
 /*
- * Errors to google.rpc.Status and back. The table of reasons decides the code; what a client reads back is an equal error,
- * so that the gateway and leasectl say what the server said.
+ * Errors to google.rpc.Status and back. The table of reasons decides the code; what a client reads back is an equal
+ * error, so that the gateway and leasectl say what the server said.
  */
 #include "rpc/status.h"
 
@@ -164,7 +164,8 @@ static enum reason code_reason(grpc_status_code code) {
   }
 }
 
-int rpc_status_read(grpc_status_code code, grpc_slice message, const grpc_metadata_array *trailing, struct error **err) {
+int rpc_status_read(grpc_status_code code, grpc_slice message, const grpc_metadata_array *trailing,
+                    struct error **err) {
   if (code == GRPC_STATUS_OK)
     return 0;
   Google__Rpc__Status *status = trailing_status(trailing);

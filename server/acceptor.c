@@ -1,6 +1,6 @@
 /*
- * The gRPC server. Each completion queue has a thread of its own and keeps some requests for calls posted; a request that
- * became a call is replaced before that call is looked at, so that the next one finds a place.
+ * The gRPC server. Each completion queue has a thread of its own and keeps some requests for calls posted; a request
+ * that became a call is replaced before that call is looked at, so that the next one finds a place.
  */
 #include "server/acceptor.h"
 
@@ -14,8 +14,8 @@
 #include <string.h>
 
 enum {
-  REQUESTS_POSTED = 16, /* for each queue; gRPC holds further calls back until one is free, so few are enough */
-  STREAMS_MAX = 8192,   /* calls at once on one connection; the gateway has one for all its clients */
+  REQUESTS_POSTED = 16,     /* for each queue; gRPC holds further calls back until one is free, so few are enough */
+  STREAMS_MAX = 8192,       /* calls at once on one connection; the gateway has one for all its clients */
   MEMORY_BYTES = 512 << 20, /* of gRPC's own buffers, all connections together */
   KEEPALIVE_MS = 60000,
   KEEPALIVE_TIMEOUT_MS = 20000,
@@ -104,8 +104,8 @@ static grpc_server *grpc_server_new(void) {
        .key = (char *)GRPC_ARG_RESOURCE_QUOTA,
        .value.pointer = {.p = quota, .vtable = grpc_resource_quota_arg_vtable()}},
   };
-  grpc_server *server =
-      grpc_server_create(&(grpc_channel_args){.num_args = sizeof arguments / sizeof arguments[0], .args = arguments}, NULL);
+  grpc_server *server = grpc_server_create(
+      &(grpc_channel_args){.num_args = sizeof arguments / sizeof arguments[0], .args = arguments}, NULL);
   grpc_resource_quota_unref(quota);
   return server;
 }

@@ -42,9 +42,10 @@ int acceptor_listen(struct acceptor *acceptor, const char *address, grpc_server_
 /* Begins to accept calls. */
 int acceptor_start(struct acceptor *acceptor, struct error **err);
 
-/* Once, after acceptor_start: takes no further connection and no further call. What runs gets `grace` milliseconds to end by
- * itself; then every handler is told that its call is cancelled; a second later whoever still reads no answer is cut off.
- * `done` comes on the loop, once every call has been answered and has ended: handlers that never answer hold it up. */
+/* Once, after acceptor_start: takes no further connection and no further call. What runs gets `grace` milliseconds to
+ * end by itself; then every handler is told that its call is cancelled; a second later whoever still reads no answer is
+ * cut off. `done` comes on the loop, once every call has been answered and has ended: handlers that never answer hold
+ * it up. */
 void acceptor_stop(struct acceptor *acceptor, uint64_t grace, void (*done)(void *context), void *context);
 /* After `done` (or inside it), or if it was never started. Its memory goes when the loop has run once more. */
 void acceptor_free(struct acceptor *acceptor);

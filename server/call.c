@@ -1,6 +1,6 @@
 /*
- * The side of a call that handlers see, all of it on the loop: dispatch, answers, messages of a stream, and what a handler
- * is told.
+ * The side of a call that handlers see, all of it on the loop: dispatch, answers, messages of a stream, and what a
+ * handler is told.
  */
 #include "server/call.h"
 

@@ -36,7 +36,8 @@ void call_end(struct call *call, grpc_byte_buffer *reply, grpc_status_code code,
     add_operation(operations, &count, GRPC_OP_SEND_MESSAGE)->data.send_message.send_message = reply;
   grpc_op *status = add_operation(operations, &count, GRPC_OP_SEND_STATUS_FROM_SERVER);
   grpc_slice message = grpc_empty_slice();
-  grpc_metadata details = {.key = grpc_slice_from_static_string("grpc-status-details-bin"), .value = grpc_empty_slice()};
+  grpc_metadata details = {.key = grpc_slice_from_static_string("grpc-status-details-bin"),
+                           .value = grpc_empty_slice()};
   if (code != GRPC_STATUS_OK) {
     message = grpc_slice_from_copied_string(error_message(err));
     details.value = rpc_status_details(err);
@@ -66,7 +67,8 @@ static void wished_answer(struct mailbox_item *item) {
   call_unref(call);
 }
 
-/* One message to the client. One that does not leave has no other cause than the end of the call, which `cancelled` tells. */
+/* One message to the client. One that does not leave has no other cause than the end of the call, which `cancelled`
+ * tells. */
 
 static void sent_tag(struct rpc_tag *tag, bool ok) {
   struct call *call = RPC_TAG_OWNER(tag, struct call, sent);
@@ -92,8 +94,8 @@ static void wished_send(struct mailbox_item *item) {
   grpc_byte_buffer_destroy(message);
 }
 
-/* One message from the client. None is the client's half-close, unless the call broke: that is told by `cancelled`, never
- * taken for the end. */
+/* One message from the client. None is the client's half-close, unless the call broke: that is told by `cancelled`,
+ * never taken for the end. */
 
 static void received_tag(struct rpc_tag *tag, bool ok) {
   struct call *call = RPC_TAG_OWNER(tag, struct call, received);
@@ -125,8 +127,8 @@ void call_outbox_init(struct call_outbox *outbox) {
   outbox->wake.run = wake_tag;
 }
 
-/* The item takes a reference with it. The wake-up is under way at most once: it is sent only when the outbox was empty, and
- * its coming is what empties it. */
+/* The item takes a reference with it. The wake-up is under way at most once: it is sent only when the outbox was empty,
+ * and its coming is what empties it. */
 static void wish(struct call *call, struct mailbox_item *item, void (*run)(struct mailbox_item *item)) {
   struct call_outbox *outbox = call->outbox;
   item->run = run;

@@ -1,7 +1,7 @@
 /*
- * The way of a call until a handler sees it, on completion-queue threads: who is it for, may the caller call at all (the
- * token comes first, so that nobody without one makes us read a message), then the first message, its form and the rules
- * that need no state. What fails here is answered here; the loop never hears of it.
+ * The way of a call until a handler sees it, on completion-queue threads: who is it for, may the caller call at all
+ * (the token comes first, so that nobody without one makes us read a message), then the first message, its form and the
+ * rules that need no state. What fails here is answered here; the loop never hears of it.
  */
 #include "base/clock.h"
 #include "base/log.h"

@@ -4,9 +4,9 @@
  * server/call.h alone.
  *
  * A call begins on a completion-queue thread and belongs to it until it is answered there, which ends it, or handed to
- * the loop; then it is the loop's until answered. Only the queue thread starts batches, also for the loop, which posts what
- * it wants to the queue's outbox: gRPC hands the work of a connection that two threads want at once to a third, and
- * that costs more than the way through the outbox, where one wake-up serves many calls.
+ * the loop; then it is the loop's until answered. Only the queue thread starts batches, also for the loop, which posts
+ * what it wants to the queue's outbox: gRPC hands the work of a connection that two threads want at once to a third,
+ * and that costs more than the way through the outbox, where one wake-up serves many calls.
  *
  * References keep a call in memory: one until it is answered and that answer is out, one for every other tag under way,
  * one for every item posted.
@@ -35,9 +35,9 @@ struct call_shared {
   const struct key_ring *ring;
   struct call_route *routes;
   size_t route_count;
-  /* Calls in memory, and one for the server as long as it may bring more: gRPC calls itself drained when connections are
-   * gone, though handlers may not have answered yet. Whoever takes the last posts `ended`; while the server stops, who
-   * first leaves it alone posts `alone`. */
+  /* Calls in memory, and one for the server as long as it may bring more: gRPC calls itself drained when connections
+   * are gone, though handlers may not have answered yet. Whoever takes the last posts `ended`; while the server stops,
+   * who first leaves it alone posts `alone`. */
   atomic_uint open;
   atomic_bool waits_to_be_alone;
   struct mailbox_item ended, alone;
@@ -97,12 +97,12 @@ void call_unref(struct call *call);
 /* Queue thread: a call was accepted. Takes over the reference that stands for the answer. */
 void call_begin(struct call *call);
 
-/* Queue thread. Sends the answer, and gives back the reference that stood for it. `reply` (taken over) may be NULL. `err`
- * counts unless `code` is OK. */
+/* Queue thread. Sends the answer, and gives back the reference that stood for it. `reply` (taken over) may be NULL.
+ * `err` counts unless `code` is OK. */
 void call_end(struct call *call, grpc_byte_buffer *reply, grpc_status_code code, const struct error *err);
 
-/* The same, and the two ways of a stream, for the loop: each is done on the queue thread, soon. The fields named with the
- * wish are set before. */
+/* The same, and the two ways of a stream, for the loop: each is done on the queue thread, soon. The fields named with
+ * the wish are set before. */
 void call_outbox_init(struct call_outbox *outbox);
 void call_wish_answer(struct call *call);
 void call_wish_send(struct call *call);

@@ -1,7 +1,7 @@
 /*
- * gRPC asks for certificates before each handshake; a look at the files' stamps tells whether there is anything new. What
- * gRPC would find out only in a handshake (no certificate in it, the key of another one) is checked here, where the
- * answer can still be "keep the old ones".
+ * gRPC asks for certificates before each handshake; a look at the files' stamps tells whether there is anything new.
+ * What gRPC would find out only in a handshake (no certificate in it, the key of another one) is checked here, where
+ * the answer can still be "keep the old ones".
  */
 #include "server/certificates.h"
 
@@ -33,7 +33,7 @@ struct stamp {
 
 struct certificates {
   pthread_mutex_t mutex;
-  char *paths[FILE_COUNT]; /* the client CA's may be NULL */
+  char *paths[FILE_COUNT];       /* the client CA's may be NULL */
   struct stamp seen[FILE_COUNT]; /* under the mutex: of the files looked at last */
 };
 
@@ -104,9 +104,11 @@ static int texts_check(const struct certificates *certificates, const struct tex
   X509 *client_ca = certificates->paths[FILE_CLIENT_CA] ? certificate_read(&texts->files[FILE_CLIENT_CA]) : NULL;
   int result = 0;
   if (!certificate)
-    result = error_set_detail(err, REASON_INTERNAL, "%s holds no PEM certificate", certificates->paths[FILE_CERTIFICATE]);
+    result =
+        error_set_detail(err, REASON_INTERNAL, "%s holds no PEM certificate", certificates->paths[FILE_CERTIFICATE]);
   else if (!key)
-    result = error_set_detail(err, REASON_INTERNAL, "%s holds no usable PEM private key", certificates->paths[FILE_KEY]);
+    result =
+        error_set_detail(err, REASON_INTERNAL, "%s holds no usable PEM private key", certificates->paths[FILE_KEY]);
   else if (X509_check_private_key(certificate, key) != 1)
     result = error_set_detail(err, REASON_INTERNAL, "the key in %s is not the one of the certificate in %s",
                               certificates->paths[FILE_KEY], certificates->paths[FILE_CERTIFICATE]);
@@ -131,12 +133,13 @@ static grpc_ssl_server_certificate_config *config_read(const struct certificates
   grpc_ssl_pem_key_cert_pair pair = {.private_key = buffer_text(&texts.files[FILE_KEY]),
                                      .cert_chain = buffer_text(&texts.files[FILE_CERTIFICATE])};
   /* gRPC insists on a CA; where clients need no certificate it is not used. */
-  const char *client_ca = buffer_text(&texts.files[certificates->paths[FILE_CLIENT_CA] ? FILE_CLIENT_CA : FILE_CERTIFICATE]);
+  const char *client_ca =
+      buffer_text(&texts.files[certificates->paths[FILE_CLIENT_CA] ? FILE_CLIENT_CA : FILE_CERTIFICATE]);
   return grpc_ssl_server_certificate_config_create(client_ca, &pair, 1);
 }
 
-/* Returns whether any file differs from what was seen last, and remembers how they look now. A file that cannot be looked
- * at has an empty stamp. */
+/* Returns whether any file differs from what was seen last, and remembers how they look now. A file that cannot be
+ * looked at has an empty stamp. */
 static bool stamps_take(struct certificates *certificates) {
   bool differ = false;
   for (int i = 0; i < FILE_COUNT; i++) {
@@ -174,7 +177,8 @@ static grpc_ssl_certificate_config_reload_status fetch(void *context, grpc_ssl_s
   return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL; /* the ones in use stay */
 }
 
-struct certificates *certificates_new(const char *certificate, const char *key, const char *client_ca, struct error **err) {
+struct certificates *certificates_new(const char *certificate, const char *key, const char *client_ca,
+                                      struct error **err) {
   struct certificates *certificates = memory_zero(sizeof *certificates);
   if (!certificates) {
     error_set_memory(err);

@@ -13,8 +13,10 @@
 
 struct certificates;
 
-/* One for each listener: which version of the files it has is remembered here. client_ca NULL: clients need no certificate. The paths are copied. NULL and *err, whose detail names the file. */
-struct certificates *certificates_new(const char *certificate, const char *key, const char *client_ca, struct error **err);
+/* One for each listener: which version of the files it has is remembered here. client_ca NULL: clients need no
+ * certificate. The paths are copied. NULL and *err, whose detail names the file. */
+struct certificates *certificates_new(const char *certificate, const char *key, const char *client_ca,
+                                      struct error **err);
 /* For grpc_server_add_http2_port; the caller releases them. NULL and *err. */
 grpc_server_credentials *certificates_credentials(struct certificates *certificates, struct error **err);
 /* After the gRPC server is gone. NULL is allowed. */

@@ -20,9 +20,10 @@ static const struct {
   enum kind parent, child;
   uint32_t number;
 } DECLARES[] = {
-    {KIND_FILE, KIND_MESSAGE, 4},    {KIND_FILE, KIND_ENUM, 5},    {KIND_FILE, KIND_SERVICE, 6}, {KIND_FILE, KIND_LEAF, 7},
-    {KIND_MESSAGE, KIND_LEAF, 2},    {KIND_MESSAGE, KIND_MESSAGE, 3}, {KIND_MESSAGE, KIND_ENUM, 4},
-    {KIND_MESSAGE, KIND_LEAF, 6},    {KIND_MESSAGE, KIND_LEAF, 8}, {KIND_ENUM, KIND_LEAF, 2},    {KIND_SERVICE, KIND_LEAF, 2},
+    {KIND_FILE, KIND_MESSAGE, 4}, {KIND_FILE, KIND_ENUM, 5},    {KIND_FILE, KIND_SERVICE, 6},
+    {KIND_FILE, KIND_LEAF, 7},    {KIND_MESSAGE, KIND_LEAF, 2}, {KIND_MESSAGE, KIND_MESSAGE, 3},
+    {KIND_MESSAGE, KIND_ENUM, 4}, {KIND_MESSAGE, KIND_LEAF, 6}, {KIND_MESSAGE, KIND_LEAF, 8},
+    {KIND_ENUM, KIND_LEAF, 2},    {KIND_SERVICE, KIND_LEAF, 2},
 };
 
 /* Fields that every descriptor but the set has, or the file alone. */

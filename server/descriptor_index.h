@@ -1,5 +1,6 @@
 /*
- * The descriptors of our protos, as server reflection looks them up: by file name and by symbol. Thread: any, once made.
+ * The descriptors of our protos, as server reflection looks them up: by file name and by symbol. Thread: any, once
+ * made.
  */
 #ifndef SERVER_DESCRIPTOR_INDEX_H
 #define SERVER_DESCRIPTOR_INDEX_H

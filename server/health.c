@@ -1,6 +1,6 @@
 /*
- * Check answers at once. Watch is a stream that stays: it sends the status, and again when it differs from what was sent
- * last; a watcher that reads slowly gets the latest status, not every one in between.
+ * Check answers at once. Watch is a stream that stays: it sends the status, and again when it differs from what was
+ * sent last; a watcher that reads slowly gets the latest status, not every one in between.
  */
 #include "server/health.h"
 
@@ -12,7 +12,6 @@
 #include <string.h>
 
 #define LEASE_SERVICE "sandbox.lease.v1.LeaseService"
-
 
 typedef Grpc__Health__V1__HealthCheckResponse__ServingStatus serving_status;
 #define STATUS(name) GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__##name
@@ -76,8 +75,8 @@ static void watcher_remove(struct watcher *watcher) {
   memory_free(watcher);
 }
 
-/* Sends what is new. While the server stops, that is the last thing sent; the status is then OK, because gRPC's clients drop
- * what they have not read yet when it is an error. */
+/* Sends what is new. While the server stops, that is the last thing sent; the status is then OK, because gRPC's clients
+ * drop what they have not read yet when it is an error. */
 static void watcher_update(struct watcher *watcher) {
   if (watcher->is_sending)
     return;

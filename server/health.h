@@ -1,6 +1,6 @@
 /*
- * grpc.health.v1: may calls be sent here? For the whole server ("") and for sandbox.lease.v1.LeaseService, which is the same
- * answer. Thread: the loop's.
+ * grpc.health.v1: may calls be sent here? For the whole server ("") and for sandbox.lease.v1.LeaseService, which is the
+ * same answer. Thread: the loop's.
  */
 #ifndef SERVER_HEALTH_H
 #define SERVER_HEALTH_H

@@ -48,15 +48,15 @@ static bool is_host_and_port(const char *address) {
 }
 
 static bool is_loopback(const char *address) {
-  return strncmp(address, "127.", 4) == 0 || strncmp(address, "localhost:", 10) == 0 || strncmp(address, "[::1]:", 6) == 0;
+  return strncmp(address, "127.", 4) == 0 || strncmp(address, "localhost:", 10) == 0 ||
+         strncmp(address, "[::1]:", 6) == 0;
 }
 
 static grpc_server_credentials *credentials_for(struct listener *listener, const struct server_settings *settings,
                                                 struct error **err) {
   if (is_unix(listener->address) || !settings->tls_certificate)
     return grpc_insecure_server_credentials_create();
-  listener->certificates =
-      certificates_new(settings->tls_certificate, settings->tls_key, settings->tls_client_ca, err);
+  listener->certificates = certificates_new(settings->tls_certificate, settings->tls_key, settings->tls_client_ca, err);
   return listener->certificates ? certificates_credentials(listener->certificates, err) : NULL;
 }
 
@@ -79,7 +79,8 @@ static int listener_open(struct listener *listener, struct acceptor *acceptor, c
   if (is_socket)
     log_write(LOG_INFO, "listening", LOG_TEXT("address", listener->address));
   else
-    log_write(LOG_INFO, "listening", LOG_TEXT("address", listener->address), LOG_NUMBER("port", port), LOG_TEXT("tls", tls));
+    log_write(LOG_INFO, "listening", LOG_TEXT("address", listener->address), LOG_NUMBER("port", port),
+              LOG_TEXT("tls", tls));
   if (!is_socket && !is_loopback(listener->address) && !settings->tls_client_ca)
     log_write(LOG_WARNING, "listening_to_anybody", LOG_TEXT("address", listener->address),
               LOG_TEXT("detail", listener->certificates
@@ -96,7 +97,8 @@ static int address_next(const char **list, char address[static ADDRESS_MAX_BYTES
   while (length > 0 && (start[length - 1] == ' ' || start[length - 1] == '\t'))
     length--;
   if (length == 0 || length >= ADDRESS_MAX_BYTES)
-    return error_set_detail(err, REASON_INTERNAL, VARIABLE " must be a comma-separated list of unix:/path or host:port");
+    return error_set_detail(err, REASON_INTERNAL,
+                            VARIABLE " must be a comma-separated list of unix:/path or host:port");
   memcpy(address, start, length);
   address[length] = '\0';
   if (!is_unix(address) && !is_host_and_port(address))
@@ -104,7 +106,9 @@ static int address_next(const char **list, char address[static ADDRESS_MAX_BYTES
   return 0;
 }
 
-struct listeners *listeners_new(void) { return memory_zero(sizeof(struct listeners)); }
+struct listeners *listeners_new(void) {
+  return memory_zero(sizeof(struct listeners));
+}
 
 int listeners_open(struct listeners *listeners, struct acceptor *acceptor, const struct server_settings *settings,
                    struct error **err) {

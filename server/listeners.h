@@ -1,6 +1,6 @@
 /*
- * The addresses a server listens on. A host:port is served with TLS when certificates are configured; a unix socket never
- * is: its mode (0600) decides who may connect. Thread: the loop's.
+ * The addresses a server listens on. A host:port is served with TLS when certificates are configured; a unix socket
+ * never is: its mode (0600) decides who may connect. Thread: the loop's.
  */
 #ifndef SERVER_LISTENERS_H
 #define SERVER_LISTENERS_H

@@ -1,6 +1,6 @@
 /*
- * How threads hand work to one another: a list of items that many push on and one reader takes whole, without a lock. An
- * inbox is a mailbox with a bell for the loop thread; completion-queue threads have one too (call_outbox.h).
+ * How threads hand work to one another: a list of items that many push on and one reader takes whole, without a lock.
+ * An inbox is a mailbox with a bell for the loop thread; completion-queue threads have one too (call_outbox.h).
  */
 #ifndef SERVER_MAILBOX_H
 #define SERVER_MAILBOX_H
@@ -38,8 +38,8 @@ struct inbox {
 int inbox_open(struct inbox *inbox, uv_loop_t *loop, struct error **err);
 /* Any thread, until inbox_close. */
 void inbox_post(struct inbox *inbox, struct mailbox_item *item);
-/* Loop thread; nothing may be posted any more. The inbox must live until `closed` is called with its bell, whose data is
- * the inbox. */
+/* Loop thread; nothing may be posted any more. The inbox must live until `closed` is called with its bell, whose data
+ * is the inbox. */
 void inbox_close(struct inbox *inbox, uv_close_cb closed);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * The life of lease-server. Start: configuration, backend, Lease service, listeners, and only once Leases can be served
- * the first call. End: no new calls, what runs may finish, then the Lease service and the backend stop. Whatever hangs, a
- * last timer ends the process; a second signal ends it at once.
+ * the first call. End: no new calls, what runs may finish, then the Lease service and the backend stop. Whatever hangs,
+ * a last timer ends the process; a second signal ends it at once.
  */
 #include "server/program.h"
 

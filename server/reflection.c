@@ -13,8 +13,6 @@
 #include <grpc/grpc.h>
 #include <string.h>
 
-typedef Grpc__Reflection__V1__ServerReflectionRequest request_message;
-typedef Grpc__Reflection__V1__ServerReflectionResponse response_message;
 #define QUESTION(name) GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_##name
 #define ANSWER(name) GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_##name
 
@@ -41,7 +39,8 @@ static void files_add(struct reflection *reflection, const struct descriptor_fil
   for (size_t i = 0; i < reflection->file_count; i++)
     if (reflection->files[i].data == file->bytes)
       return;
-  reflection->files[reflection->file_count++] = (ProtobufCBinaryData){.len = file->length, .data = (uint8_t *)file->bytes};
+  reflection->files[reflection->file_count++] =
+      (ProtobufCBinaryData){.len = file->length, .data = (uint8_t *)file->bytes};
   for (size_t i = 0; i < file->dependency_count; i++) {
     const struct descriptor_file *dependency = descriptor_index_file(reflection->index, file->dependencies[i]);
     if (dependency)
@@ -51,7 +50,7 @@ static void files_add(struct reflection *reflection, const struct descriptor_fil
 
 /* All parts of one answer, so that they live side by side. */
 struct answer {
-  response_message response;
+  Grpc__Reflection__V1__ServerReflectionResponse response;
   Grpc__Reflection__V1__FileDescriptorResponse files;
   Grpc__Reflection__V1__ListServiceResponse services;
   Grpc__Reflection__V1__ExtensionNumberResponse extensions;
@@ -101,7 +100,8 @@ static void answer_extensions(struct reflection *reflection, struct answer *answ
 }
 
 /* Returns false for a question that is none. */
-static bool answer_make(struct reflection *reflection, struct answer *answer, request_message *request) {
+static bool answer_make(struct reflection *reflection, struct answer *answer,
+                        Grpc__Reflection__V1__ServerReflectionRequest *request) {
   grpc__reflection__v1__server_reflection_response__init(&answer->response);
   answer->response.valid_host = request->host;
   answer->response.original_request = request;
@@ -152,7 +152,7 @@ static void stream_fail(struct stream *stream, enum reason reason, const char *m
 static void stream_answer(struct stream *stream, const ProtobufCMessage *request) {
   struct answer answer;
   /* The request is echoed in the answer, which does not write to it. */
-  if (answer_make(stream->reflection, &answer, (request_message *)(void *)request))
+  if (answer_make(stream->reflection, &answer, (Grpc__Reflection__V1__ServerReflectionRequest *)(void *)request))
     call_send(stream->call, rpc_pack(&answer.response.base));
   else
     stream_fail(stream, REASON_INVALID_REQUEST, "The request asks nothing");

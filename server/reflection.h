@@ -1,6 +1,6 @@
 /*
- * Server reflection, v1 and v1alpha: a client with no proto file at hand (grpcurl, say) asks what is served here. The two
- * versions are the same messages under two package names. Thread: the loop's.
+ * Server reflection, v1 and v1alpha: a client with no proto file at hand (grpcurl, say) asks what is served here. The
+ * two versions are the same messages under two package names. Thread: the loop's.
  */
 #ifndef SERVER_REFLECTION_H
 #define SERVER_REFLECTION_H

@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <unistd.h>
 
-/* Measured on two cores, 64 calls at once: with one queue thread a GetLease costs the server 19 us of processor time, with
- * two 27 us. A second one pays where cores are idle, and keeps one busy connection from holding up the others. */
+/* Measured on two cores, 64 calls at once: with one queue thread a GetLease costs the server 19 us of processor time,
+ * with two 27 us. A second one pays where cores are idle, and keeps one busy connection from holding up the others. */
 static unsigned threads_default(void) { return sysconf(_SC_NPROCESSORS_ONLN) >= 4 ? 2 : 1; }
 
 static int read_log_level(struct server_settings *settings, struct config *config, struct error **err) {
@@ -32,7 +32,8 @@ static int read_tls(struct server_settings *settings, struct config *config, str
                             settings->tls_key ? "SANDBOX_GRPC_TLS_CERT" : "SANDBOX_GRPC_TLS_KEY",
                             settings->tls_key ? "SANDBOX_GRPC_TLS_KEY" : "SANDBOX_GRPC_TLS_CERT");
   if (settings->tls_client_ca && !settings->tls_certificate)
-    return error_set_detail(err, REASON_INTERNAL, "SANDBOX_GRPC_TLS_CERT must be set, because SANDBOX_GRPC_TLS_CLIENT_CA is");
+    return error_set_detail(err, REASON_INTERNAL,
+                            "SANDBOX_GRPC_TLS_CERT must be set, because SANDBOX_GRPC_TLS_CLIENT_CA is");
   return 0;
 }
 

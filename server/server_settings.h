@@ -10,9 +10,9 @@
 #include "base/log.h"
 
 struct server_settings {
-  const char *addresses; /* SANDBOX_GRPC_ADDRESS: comma-separated */
-  const char *backend;   /* SANDBOX_BACKEND */
-  const char *consumer_secrets; /* SANDBOX_CONSUMER_SECRETS: JSON */
+  const char *addresses;                                 /* SANDBOX_GRPC_ADDRESS: comma-separated */
+  const char *backend;                                   /* SANDBOX_BACKEND */
+  const char *consumer_secrets;                          /* SANDBOX_CONSUMER_SECRETS: JSON */
   const char *tls_certificate, *tls_key, *tls_client_ca; /* files, or NULL; certificate and key come together */
   enum log_level log_level;
   unsigned threads; /* SANDBOX_GRPC_THREADS */

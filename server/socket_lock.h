@@ -1,6 +1,6 @@
 /*
- * Whose a unix socket's path is. gRPC unlinks whatever it finds at a path it is to listen on, a socket in use included, so
- * that two servers would silently take it from each other. A lock file beside the socket, "<path>.lock", settles it;
+ * Whose a unix socket's path is. gRPC unlinks whatever it finds at a path it is to listen on, a socket in use included,
+ * so that two servers would silently take it from each other. A lock file beside the socket, "<path>.lock", settles it;
  * it goes with the process, however that ends. Thread: one.
  */
 #ifndef SERVER_SOCKET_LOCK_H

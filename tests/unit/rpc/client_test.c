@@ -67,7 +67,8 @@ static void on_message(void *context, grpc_byte_buffer *message) {
     return;
   if (record->bytes == 0) {
     grpc_slice slice = message->data.raw.slice_buffer.slices[0];
-    size_t length = GRPC_SLICE_LENGTH(slice) < sizeof record->first ? GRPC_SLICE_LENGTH(slice) : sizeof record->first - 1;
+    size_t length =
+        GRPC_SLICE_LENGTH(slice) < sizeof record->first ? GRPC_SLICE_LENGTH(slice) : sizeof record->first - 1;
     memcpy(record->first, GRPC_SLICE_START_PTR(slice), length);
   }
   record->bytes += grpc_byte_buffer_length(message);
@@ -139,8 +140,8 @@ static void unary(struct fixture *fixture, const char *method, const char *autho
 
 static void stream(struct fixture *fixture, const char *method, bool request, bool half_close, struct record *record) {
   struct error *err = NULL;
-  record->call = rpc_client_start(fixture->client, method, NULL, 0, 0, request ? text_buffer("hello") : NULL, half_close,
-                                  &EVENTS, record, &err);
+  record->call = rpc_client_start(fixture->client, method, NULL, 0, 0, request ? text_buffer("hello") : NULL,
+                                  half_close, &EVENTS, record, &err);
   assert_non_null(record->call);
   assert_null(err);
 }
@@ -175,7 +176,8 @@ static void authorization_that_no_header_can_carry_is_unauthorized(void **state)
   struct fixture *fixture = *state;
   struct record record = {.count = 0};
   struct error *err = NULL;
-  assert_null(rpc_client_unary(fixture->client, "/test/Token", "Bearer \n", 8, 0, text_buffer("x"), &EVENTS, &record, &err));
+  assert_null(
+      rpc_client_unary(fixture->client, "/test/Token", "Bearer \n", 8, 0, text_buffer("x"), &EVENTS, &record, &err));
   assert_int_equal(error_reason(err), REASON_UNAUTHORIZED);
   error_free(&err);
   assert_null(rpc_client_start(fixture->client, "/test/Token", "\xc3\xa4", 2, 0, NULL, false, &EVENTS, &record, &err));
@@ -324,7 +326,8 @@ static void no_server_is_unavailable(void **state) {
   rpc_client_call_release(record.call);
 
   struct record streamed = {.receive_all = true};
-  streamed.call = rpc_client_start(client, "/test/Echo", NULL, 0, 10000, text_buffer("x"), false, &EVENTS, &streamed, &err);
+  streamed.call =
+      rpc_client_start(client, "/test/Echo", NULL, 0, 10000, text_buffer("x"), false, &EVENTS, &streamed, &err);
   assert_non_null(streamed.call);
   rpc_client_send(streamed.call, text_buffer("y"));
   rpc_client_receive(streamed.call);

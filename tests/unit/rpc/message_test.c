@@ -77,10 +77,10 @@ static void bad_messages_are_refused(void **state) {
     const char *bytes;
     size_t length;
   } cases[] = {
-      {BYTES("\x0a\x09lease-1")},     /* shorter than it says */
-      {BYTES("\x0a\x02\xc3\x28")},    /* not UTF-8 */
+      {BYTES("\x0a\x09lease-1")},      /* shorter than it says */
+      {BYTES("\x0a\x02\xc3\x28")},     /* not UTF-8 */
       {BYTES("\x0a\x03\x61\x00\x62")}, /* a NUL inside */
-      {BYTES("\xff\xff\xff\xff")},    /* no tag */
+      {BYTES("\xff\xff\xff\xff")},     /* no tag */
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     grpc_byte_buffer *bytes = buffer_of(cases[i].bytes, cases[i].length);
@@ -160,13 +160,13 @@ static void other_messages_are_not_payload(void **state) {
   } cases[] = {
       {BYTES("")},
       {BYTES("\x12")},
-      {BYTES("\x0a\x01x")},                                         /* another field */
-      {BYTES("\x10\x01")},                                          /* another wire type */
-      {BYTES("\x12\x02x")},                                         /* shorter than it says */
-      {BYTES("\x12\x01xy")},                                        /* something behind it */
-      {BYTES("\x12\x01x\x12\x01y")},                                /* the field twice */
+      {BYTES("\x0a\x01x")},                                        /* another field */
+      {BYTES("\x10\x01")},                                         /* another wire type */
+      {BYTES("\x12\x02x")},                                        /* shorter than it says */
+      {BYTES("\x12\x01xy")},                                       /* something behind it */
+      {BYTES("\x12\x01x\x12\x01y")},                               /* the field twice */
       {BYTES("\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff")}, /* a length without end */
-      {BYTES("\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01x")},     /* 2^64 - 1 */
+      {BYTES("\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01x")},    /* 2^64 - 1 */
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     grpc_byte_buffer *whole = buffer_of(cases[i].bytes, cases[i].length);

@@ -151,7 +151,8 @@ static void *peer_run(void *argument) {
     struct visit visit = {.peer = peer};
     grpc_call_details_init(&visit.details);
     grpc_metadata_array_init(&visit.metadata);
-    grpc_server_request_call(peer->server, &visit.call, &visit.details, &visit.metadata, peer->calls, peer->queue, peer);
+    grpc_server_request_call(peer->server, &visit.call, &visit.details, &visit.metadata, peer->calls, peer->queue,
+                             peer);
     grpc_event event = grpc_completion_queue_next(peer->queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
     bool called = event.tag == peer && event.success;
     if (called)

@@ -101,12 +101,10 @@ struct harness *harness_start(unsigned threads) {
   services[0].methods = plumbing_methods(&services[0].count);
   services[1].methods = health_methods(&services[1].count);
   services[2].methods = reflection_methods(&services[2].count);
-  harness->acceptor = acceptor_new(&(struct acceptor_options){.loop = &harness->loop,
-                                                              .ring = harness->ring,
-                                                              .services = services,
-                                                              .service_count = 3,
-                                                              .threads = threads},
-                                   NULL);
+  harness->acceptor = acceptor_new(
+      &(struct acceptor_options){
+          .loop = &harness->loop, .ring = harness->ring, .services = services, .service_count = 3, .threads = threads},
+      NULL);
   must(harness->acceptor, "no acceptor");
   listen_on_socket(harness);
   must(acceptor_start(harness->acceptor, NULL) == 0, "not started");
@@ -116,7 +114,9 @@ struct harness *harness_start(unsigned threads) {
 
 const char *harness_address(const struct harness *harness) { return harness->address; }
 
-struct plumbing_service *harness_service(struct harness *harness) { return &harness->service; }
+struct plumbing_service *harness_service(struct harness *harness) {
+  return &harness->service;
+}
 
 char *harness_bearer(const char *subject) {
   char *token = token_mint("app", subject, "secret", clock_wall() / CLOCK_SECOND + 60, NULL);

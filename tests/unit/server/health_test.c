@@ -68,8 +68,8 @@ static grpc_byte_buffer *health_request(const char *service) {
 }
 
 static void watch_start(struct fixture *fixture, struct watch *watch, const char *service) {
-  watch->call = rpc_client_start(fixture->client, "/grpc.health.v1.Health/Watch", NULL, 0, 0, health_request(service), true,
-                                 &EVENTS, watch, NULL);
+  watch->call = rpc_client_start(fixture->client, "/grpc.health.v1.Health/Watch", NULL, 0, 0, health_request(service),
+                                 true, &EVENTS, watch, NULL);
   assert_non_null(watch->call);
   rpc_client_receive(watch->call);
 }
@@ -123,8 +123,8 @@ static void changes_are_told_until_the_end(void **state) {
   harness_stop(fixture->harness, 5000);
   while (!whole.ended || !service.ended || !unknown.ended)
     run_once(fixture);
-  static const int expected[] = {STATUS(SERVING), STATUS(NOT_SERVING), STATUS(SERVING),
-                                 STATUS(NOT_SERVING), STATUS(SERVING), STATUS(NOT_SERVING)};
+  static const int expected[] = {STATUS(SERVING),     STATUS(NOT_SERVING), STATUS(SERVING),
+                                 STATUS(NOT_SERVING), STATUS(SERVING),     STATUS(NOT_SERVING)};
   assert_int_equal(whole.count, 6);
   assert_int_equal(service.count, 6);
   for (size_t i = 0; i < 6; i++) {

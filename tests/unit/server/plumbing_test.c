@@ -1,6 +1,6 @@
 /*
- * The plumbing from a client's side: what every kind of call gets, what is refused before a handler sees it, what a handler
- * is told, and how it all ends.
+ * The plumbing from a client's side: what every kind of call gets, what is refused before a handler sees it, what a
+ * handler is told, and how it all ends.
  */
 #include "base/clock.h"
 #include "base/memory.h"
@@ -253,7 +253,8 @@ static void bad_tokens_are_refused_first(void **state) {
 
 static void unknown_method_is_told(void **state) {
   struct fixture *fixture = *state;
-  static const char *const methods[] = {"/test.Plumbing/Nothing", "/test.Plumbing/Unar", "/test.Plumbing/Unaryy", "/", ""};
+  static const char *const methods[] = {"/test.Plumbing/Nothing", "/test.Plumbing/Unar", "/test.Plumbing/Unaryy", "/",
+                                        ""};
   for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
     struct result result = unary(fixture, methods[i], fixture->bearer, get_request("x"));
     if (methods[i][0] == '/')
@@ -570,8 +571,8 @@ int main(void) {
       TEST(deadline_reaches_the_handler),
       TEST(client_that_vanishes_cancels),
       TEST(watching_after_the_cancel_tells_it),
-    TEST(handler_is_told_that_its_answer_arrived),
-    TEST(handler_is_told_that_its_answer_was_in_vain),
+      TEST(handler_is_told_that_its_answer_arrived),
+      TEST(handler_is_told_that_its_answer_was_in_vain),
       TEST(calls_cancelled_at_any_moment_leave_nothing),
       TEST(server_stream_arrives_whole),
       TEST(server_stream_without_messages_ends),

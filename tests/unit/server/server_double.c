@@ -1,6 +1,6 @@
 /*
- * lease-server with a Lease service that is the plumbing service, and with the backends "double", which is ready at once,
- * "slow", which never gets ready, and "broken", which fails to start: to test the program without any sandbox.
+ * lease-server with a Lease service that is the plumbing service, and with the backends "double", which is ready at
+ * once, "slow", which never gets ready, and "broken", which fails to start: to test the program without any sandbox.
  */
 #include "base/memory.h"
 #include "server/lease_service.h"
