@@ -38,7 +38,8 @@ class Leasectl(Cases, unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
         self.environment = {
             "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "SANDBOX_GRPC_ADDRESS": self.platform.socket,
-            "SANDBOX_CONSUMER_ID": "alpha", "SANDBOX_SUBJECT_ID": self.subject, "SANDBOX_CONSUMER_SECRET": SECRETS["alpha"]}
+            "SANDBOX_CONSUMER_ID": "alpha", "SANDBOX_SUBJECT_ID": self.subject,
+            "SANDBOX_CONSUMER_SECRET": SECRETS["alpha"]}
         for name in os.environ:
             if name.endswith("SAN_OPTIONS"):
                 self.environment[name] = os.environ[name]
@@ -139,8 +140,9 @@ class Leases(Leasectl):
         nowhere = dict(self.environment, SANDBOX_GRPC_ADDRESS="unix:/nonexistent")
         for arguments in ((), ("nothing",), ("get",), ("get", "a", "b"), ("acquire", "x"), ("acquire", "--ttl", "soon"),
                           ("list", "--nothing"), ("exec", "lease"), ("exec", "--timeout", "0", "l", "c"),
-                          ("exec", "--env", "X", "l", "c"), ("cp", "a", "b"), ("cp", "lease-1:a", "lease-2:b"), ("cp", "a"),
-                          ("token", "--lifetime", "301"), ("--nothing", "list"), ("release",), ("delete", "--pool", "x")):
+                          ("exec", "--env", "X", "l", "c"), ("cp", "a", "b"), ("cp", "lease-1:a", "lease-2:b"),
+                          ("cp", "a"), ("token", "--lifetime", "301"), ("--nothing", "list"), ("release",),
+                          ("delete", "--pool", "x")):
             self.assertIn("leasectl", self.failure(*arguments, status=2, env=nowhere), arguments)
 
     def test_help_and_version(self):
@@ -253,7 +255,8 @@ class Exec(Leasectl):
     def test_signals_reach_the_command(self):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
             started = self.start("exec", self.lease,
-                                 "trap 'echo got; exit 9' %s; echo ready; while :; do sleep 0.1; done" % number.name[3:])
+                                 "trap 'echo got; exit 9' %s; echo ready; while :; do sleep 0.1; done" %
+                                 number.name[3:])
             self.assertEqual(started.stdout.readline(), b"ready\n")
             started.send_signal(number)
             self.assertEqual(started.stdout.readline(), b"got\n", number)
@@ -390,9 +393,11 @@ class Completion(Leasectl):
         """What bash offers for the last word."""
         script = paths.source("tools/leasectl/completion/leasectl.bash")
         tool = os.path.dirname(paths.built("tools/leasectl/leasectl"))
-        shell = ('source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _leasectl; printf "%s\\n" "${COMPREPLY[@]}"')
+        shell = ('source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _leasectl; '
+                 'printf "%s\\n" "${COMPREPLY[@]}"')
         done = subprocess.run(["bash", "-c", shell, "bash", script, "leasectl", *words], cwd=self.folder, check=True,
-                              env=dict(self.environment, PATH=tool + ":" + os.environ["PATH"]), stdout=subprocess.PIPE, text=True)
+                              env=dict(self.environment, PATH=tool + ":" + os.environ["PATH"]),
+                              stdout=subprocess.PIPE, text=True)
         return done.stdout.split()
 
     def test_commands_options_and_leases_are_offered(self):

@@ -15,25 +15,23 @@ struct connection {
   const struct settings *settings;
 };
 
-static void *queue_main(void *queue)
-{
+static void *queue_main(void *queue) {
   rpc_queue_run(queue);
   return NULL;
 }
 
-static void connection_end_queue(struct connection *connection)
-{
+static void connection_end_queue(struct connection *connection) {
   grpc_completion_queue_shutdown(connection->queue);
   pthread_join(connection->thread, NULL);
   grpc_completion_queue_destroy(connection->queue);
 }
 
-struct connection *connection_open(const struct settings *settings, struct error **err)
-{
+struct connection *connection_open(const struct settings *settings, struct error **err) {
   if (!settings->address) {
-    error_set_detail(err, REASON_INTERNAL,
-                     "no server address: give --address or SANDBOX_GRPC_ADDRESS (unix:/path or host:port), or run from a "
-                     "checkout where tools/up has run");
+    error_set_detail(
+        err, REASON_INTERNAL,
+        "no server address: give --address or SANDBOX_GRPC_ADDRESS (unix:/path or host:port), or run from a "
+        "checkout where tools/up has run");
     return NULL;
   }
   struct connection *connection = memory_zero(sizeof *connection);
@@ -52,8 +50,8 @@ struct connection *connection_open(const struct settings *settings, struct error
     error_set_errno(err, failed, "cannot start a thread");
     return NULL;
   }
-  struct rpc_client_options options = {.address = settings->address, .ca = settings->ca,
-                                       .certificate = settings->certificate, .key = settings->key};
+  struct rpc_client_options options = {
+      .address = settings->address, .ca = settings->ca, .certificate = settings->certificate, .key = settings->key};
   connection->client = rpc_client_new(&options, connection->queue, err);
   if (!connection->client) {
     connection_end_queue(connection);
@@ -63,8 +61,7 @@ struct connection *connection_open(const struct settings *settings, struct error
   return connection;
 }
 
-void connection_close(struct connection *connection)
-{
+void connection_close(struct connection *connection) {
   if (!connection)
     return;
   rpc_client_free(connection->client);
@@ -86,8 +83,7 @@ struct stream {
   struct error *failure;
 };
 
-static void stream_changed(struct stream *stream)
-{
+static void stream_changed(struct stream *stream) {
   pthread_cond_broadcast(&stream->changed);
   uint64_t one = 1;
   if (stream->notify >= 0 && write(stream->notify, &one, sizeof one) < 0)
@@ -95,8 +91,7 @@ static void stream_changed(struct stream *stream)
 }
 
 /* The call's own pointer is set right after it was started; a callback may be quicker. */
-static struct rpc_client_call *stream_call(struct stream *stream)
-{
+static struct rpc_client_call *stream_call(struct stream *stream) {
   pthread_mutex_lock(&stream->lock);
   while (!stream->begun)
     pthread_cond_wait(&stream->changed, &stream->lock);
@@ -105,8 +100,7 @@ static struct rpc_client_call *stream_call(struct stream *stream)
   return call;
 }
 
-static void on_message(void *context, grpc_byte_buffer *message)
-{
+static void on_message(void *context, grpc_byte_buffer *message) {
   struct stream *stream = context;
   if (!message)
     return;
@@ -117,15 +111,13 @@ static void on_message(void *context, grpc_byte_buffer *message)
     rpc_client_cancel(call);
 }
 
-static void on_unary_message(void *context, grpc_byte_buffer *message)
-{
+static void on_unary_message(void *context, grpc_byte_buffer *message) {
   struct stream *stream = context;
   if (message)
     stream->message(stream->context, message);
 }
 
-static void on_sent(void *context, bool ok)
-{
+static void on_sent(void *context, bool ok) {
   (void)ok;
   struct stream *stream = context;
   pthread_mutex_lock(&stream->lock);
@@ -135,8 +127,7 @@ static void on_sent(void *context, bool ok)
 }
 
 /* What the caller of `ended` frees, kept. */
-static void failure_copy(struct error **to, const struct error *from)
-{
+static void failure_copy(struct error **to, const struct error *from) {
   const char *message = error_message(from);
   if (strcmp(message, reason_message(error_reason(from))) != 0 || error_field(from))
     error_set_field(to, error_reason(from), error_field(from), message);
@@ -146,8 +137,7 @@ static void failure_copy(struct error **to, const struct error *from)
     error_set_retry_after(*to, error_retry_after(from));
 }
 
-static void on_ended(void *context, struct error *err)
-{
+static void on_ended(void *context, struct error *err) {
   struct stream *stream = context;
   pthread_mutex_lock(&stream->lock);
   if (err)
@@ -158,8 +148,7 @@ static void on_ended(void *context, struct error *err)
   pthread_mutex_unlock(&stream->lock);
 }
 
-static struct stream *stream_new(stream_message *message, void *context, int notify, struct error **err)
-{
+static struct stream *stream_new(stream_message *message, void *context, int notify, struct error **err) {
   struct stream *stream = memory_zero(sizeof *stream);
   if (!stream) {
     error_set_memory(err);
@@ -173,16 +162,14 @@ static struct stream *stream_new(stream_message *message, void *context, int not
   return stream;
 }
 
-static void stream_free(struct stream *stream)
-{
+static void stream_free(struct stream *stream) {
   pthread_mutex_destroy(&stream->lock);
   pthread_cond_destroy(&stream->changed);
   error_free(&stream->failure);
   memory_free(stream);
 }
 
-static void stream_begin(struct stream *stream, struct rpc_client_call *call)
-{
+static void stream_begin(struct stream *stream, struct rpc_client_call *call) {
   pthread_mutex_lock(&stream->lock);
   stream->call = call;
   stream->begun = true;
@@ -191,8 +178,7 @@ static void stream_begin(struct stream *stream, struct rpc_client_call *call)
 }
 
 struct stream *stream_start(struct connection *connection, const char *method, const ProtobufCMessage *request,
-                            bool half_close, stream_message *message, void *context, int notify, struct error **err)
-{
+                            bool half_close, stream_message *message, void *context, int notify, struct error **err) {
   static const struct rpc_client_events events = {.message = on_message, .sent = on_sent, .ended = on_ended};
   CLEANUP_MEMORY char *authorization = settings_authorization(connection->settings, err);
   struct stream *stream = authorization ? stream_new(message, context, notify, err) : NULL;
@@ -210,8 +196,7 @@ struct stream *stream_start(struct connection *connection, const char *method, c
   return stream;
 }
 
-static bool stream_idle(struct stream *stream)
-{
+static bool stream_idle(struct stream *stream) {
   pthread_mutex_lock(&stream->lock);
   while (stream->sending && !stream->ended)
     pthread_cond_wait(&stream->changed, &stream->lock);
@@ -220,24 +205,21 @@ static bool stream_idle(struct stream *stream)
   return open;
 }
 
-bool stream_busy(struct stream *stream)
-{
+bool stream_busy(struct stream *stream) {
   pthread_mutex_lock(&stream->lock);
   bool busy = stream->sending && !stream->ended;
   pthread_mutex_unlock(&stream->lock);
   return busy;
 }
 
-void stream_post(struct stream *stream, grpc_byte_buffer *message)
-{
+void stream_post(struct stream *stream, grpc_byte_buffer *message) {
   pthread_mutex_lock(&stream->lock);
   stream->sending = true;
   pthread_mutex_unlock(&stream->lock);
   rpc_client_send(stream->call, message);
 }
 
-bool stream_send(struct stream *stream, grpc_byte_buffer *message)
-{
+bool stream_send(struct stream *stream, grpc_byte_buffer *message) {
   if (!message || !stream_idle(stream)) {
     if (message)
       grpc_byte_buffer_destroy(message);
@@ -247,27 +229,23 @@ bool stream_send(struct stream *stream, grpc_byte_buffer *message)
   return stream_idle(stream);
 }
 
-void stream_half_close(struct stream *stream)
-{
+void stream_half_close(struct stream *stream) {
   if (stream_idle(stream))
     rpc_client_half_close(stream->call);
 }
 
-void stream_cancel(struct stream *stream)
-{
+void stream_cancel(struct stream *stream) {
   rpc_client_cancel(stream->call);
 }
 
-bool stream_ended(struct stream *stream)
-{
+bool stream_ended(struct stream *stream) {
   pthread_mutex_lock(&stream->lock);
   bool ended = stream->ended;
   pthread_mutex_unlock(&stream->lock);
   return ended;
 }
 
-int stream_finish(struct stream *stream, struct error **err)
-{
+int stream_finish(struct stream *stream, struct error **err) {
   pthread_mutex_lock(&stream->lock);
   while (!stream->ended)
     pthread_cond_wait(&stream->changed, &stream->lock);
@@ -286,8 +264,7 @@ struct answer {
   struct error *failure;
 };
 
-static bool answer_take(void *context, grpc_byte_buffer *message)
-{
+static bool answer_take(void *context, grpc_byte_buffer *message) {
   struct answer *answer = context;
   if (!answer->message && !answer->failure)
     answer->message = rpc_unpack(answer->descriptor, message, &answer->failure);
@@ -295,8 +272,7 @@ static bool answer_take(void *context, grpc_byte_buffer *message)
 }
 
 ProtobufCMessage *connection_call(struct connection *connection, const char *method, const ProtobufCMessage *request,
-                                  const ProtobufCMessageDescriptor *response, struct error **err)
-{
+                                  const ProtobufCMessageDescriptor *response, struct error **err) {
   static const struct rpc_client_events events = {.message = on_unary_message, .ended = on_ended};
   struct answer answer = {.descriptor = response};
   CLEANUP_MEMORY char *authorization = settings_authorization(connection->settings, err);

@@ -30,8 +30,7 @@ struct place {
   const char *path;
 };
 
-static int place_parse(char *text, struct place *place)
-{
+static int place_parse(char *text, struct place *place) {
   char *colon = strchr(text, ':');
   if (!colon || strncmp(text, "lease-", 6) != 0) {
     *place = (struct place){.path = text};
@@ -42,15 +41,13 @@ static int place_parse(char *text, struct place *place)
   return colon[1] ? 0 : -1;
 }
 
-static const char *last_name(const char *path)
-{
+static const char *last_name(const char *path) {
   const char *slash = strrchr(path, '/');
   return slash ? slash + 1 : path;
 }
 
 /* The target, with the source's name behind it if it names a folder. */
-static int target_name(struct buffer *name, const char *target, bool folder, const char *source)
-{
+static int target_name(struct buffer *name, const char *target, bool folder, const char *source) {
   size_t length = strlen(target);
   if (buffer_append_string(name, target) < 0)
     return -1;
@@ -64,8 +61,8 @@ static int target_name(struct buffer *name, const char *target, bool folder, con
 
 /* --- into the sandbox --- */
 
-static int file_digest(int fd, const char *path, uint64_t size, uint8_t sha256[static DIGEST_SIZE], struct error **err)
-{
+static int file_digest(int fd, const char *path, uint64_t size, uint8_t sha256[static DIGEST_SIZE],
+                       struct error **err) {
   static uint8_t bytes[LIMIT_CHUNK_BYTES];
   struct digest digest;
   digest_start(&digest);
@@ -81,31 +78,28 @@ static int file_digest(int fd, const char *path, uint64_t size, uint8_t sha256[s
   return lseek(fd, 0, SEEK_SET) < 0 ? error_set_errno(err, errno, "%s can be read only once", path) : 0;
 }
 
-static int upload_open(const char *path, struct stat *status, struct error **err)
-{
+static int upload_open(const char *path, struct stat *status, struct error **err) {
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0)
     return error_set_errno(err, errno, "cannot open %s", path);
-  const char *wrong = fstat(fd, status) < 0           ? "cannot be examined"
-                      : S_ISDIR(status->st_mode)      ? "is a folder; cp copies one file"
-                      : !S_ISREG(status->st_mode)     ? "is not a regular file"
+  const char *wrong = fstat(fd, status) < 0                    ? "cannot be examined"
+                      : S_ISDIR(status->st_mode)               ? "is a folder; cp copies one file"
+                      : !S_ISREG(status->st_mode)              ? "is not a regular file"
                       : status->st_size > LIMIT_TRANSFER_BYTES ? "is larger than 64 MiB"
-                                                      : NULL;
+                                                               : NULL;
   if (!wrong)
     return fd;
   close(fd);
   return error_set_detail(err, REASON_INTERNAL, "%s %s", path, wrong);
 }
 
-static bool ignore_message(void *context, grpc_byte_buffer *message)
-{
+static bool ignore_message(void *context, grpc_byte_buffer *message) {
   (void)context;
   (void)message;
   return true;
 }
 
-static void upload_data(struct stream *stream, int fd, uint64_t size, struct progress *progress)
-{
+static void upload_data(struct stream *stream, int fd, uint64_t size, struct progress *progress) {
   uint64_t sent = 0;
   for (;;) {
     grpc_slice slice = grpc_slice_malloc(LIMIT_CHUNK_BYTES);
@@ -124,8 +118,8 @@ static void upload_data(struct stream *stream, int fd, uint64_t size, struct pro
   stream_half_close(stream);
 }
 
-static int upload(struct invocation *invocation, const char *source, const char *lease, const char *path, struct error **err)
-{
+static int upload(struct invocation *invocation, const char *source, const char *lease, const char *path,
+                  struct error **err) {
   struct stat status;
   int fd = upload_open(source, &status, err);
   if (fd < 0)
@@ -146,8 +140,8 @@ static int upload(struct invocation *invocation, const char *source, const char 
   Sandbox__Lease__V1__UploadFileRequest request = SANDBOX__LEASE__V1__UPLOAD_FILE_REQUEST__INIT;
   request.request_case = SANDBOX__LEASE__V1__UPLOAD_FILE_REQUEST__REQUEST_INFO;
   request.info = &info;
-  struct stream *stream = stream_start(invocation->connection, "/sandbox.lease.v1.LeaseService/UploadFile", &request.base,
-                                       false, ignore_message, NULL, -1, err);
+  struct stream *stream = stream_start(invocation->connection, "/sandbox.lease.v1.LeaseService/UploadFile",
+                                       &request.base, false, ignore_message, NULL, -1, err);
   int failed = -1;
   if (stream) {
     struct progress progress;
@@ -174,8 +168,7 @@ struct download {
   struct error *failure;
 };
 
-static int download_write(struct download *download, const uint8_t *bytes, size_t length)
-{
+static int download_write(struct download *download, const uint8_t *bytes, size_t length) {
   download->got += length;
   if (!download->informed || download->got > download->size)
     return error_set_detail(&download->failure, REASON_INTERNAL, "the server sent more than it announced");
@@ -190,8 +183,7 @@ static int download_write(struct download *download, const uint8_t *bytes, size_
   return 0;
 }
 
-static int download_info(struct download *download, const Sandbox__Lease__V1__FileInfo *info)
-{
+static int download_info(struct download *download, const Sandbox__Lease__V1__FileInfo *info) {
   if (download->informed || info->size_bytes < 0 || info->sha256.len != DIGEST_SIZE)
     return error_set_detail(&download->failure, REASON_INTERNAL, "the server's announcement of the file is malformed");
   download->informed = true;
@@ -200,8 +192,7 @@ static int download_info(struct download *download, const Sandbox__Lease__V1__Fi
   return 0;
 }
 
-static bool download_message(void *context, grpc_byte_buffer *bytes)
-{
+static bool download_message(void *context, grpc_byte_buffer *bytes) {
   struct download *download = context;
   grpc_slice payload;
   if (rpc_unpack_bytes(DATA_FIELD, bytes, &payload)) {
@@ -218,13 +209,12 @@ static bool download_message(void *context, grpc_byte_buffer *bytes)
   return !failed;
 }
 
-static int download_check(struct download *download, struct error **err)
-{
+static int download_check(struct download *download, struct error **err) {
   uint8_t sha256[DIGEST_SIZE];
   digest_finish(&download->digest, sha256);
   if (!download->informed || download->got != download->size)
-    return error_set_detail(err, REASON_INTERNAL, "the file came cut short: %" PRIu64 " of %" PRIu64 " bytes", download->got,
-                            download->size);
+    return error_set_detail(err, REASON_INTERNAL, "the file came cut short: %" PRIu64 " of %" PRIu64 " bytes",
+                            download->got, download->size);
   if (!digest_equal(sha256, download->sha256, DIGEST_SIZE))
     return error_set_detail(err, REASON_INTERNAL, "the file came with another digest than announced");
   return 0;
@@ -232,8 +222,7 @@ static int download_check(struct download *download, struct error **err)
 
 /* Into `fd`. */
 static int download_run(struct invocation *invocation, const char *lease, const char *path, int fd, const char *name,
-                        struct error **err)
-{
+                        struct error **err) {
   Sandbox__Lease__V1__DownloadFileRequest request = SANDBOX__LEASE__V1__DOWNLOAD_FILE_REQUEST__INIT;
   request.lease_id = (char *)lease;
   request.path = (char *)path;
@@ -255,8 +244,7 @@ static int download_run(struct invocation *invocation, const char *lease, const 
 
 /* A pipe or a device is written to, never replaced. */
 static int download_into(struct invocation *invocation, const char *lease, const char *path, const char *target,
-                         struct error **err)
-{
+                         struct error **err) {
   int fd = open(target, O_WRONLY | O_CLOEXEC);
   if (fd < 0)
     return error_set_errno(err, errno, "cannot write %s", target);
@@ -266,8 +254,7 @@ static int download_into(struct invocation *invocation, const char *lease, const
 }
 
 /* "name.XXXXXX" to "name". */
-static int temporary_rename(const char *temporary)
-{
+static int temporary_rename(const char *temporary) {
   CLEANUP_BUFFER struct buffer name;
   buffer_init(&name, NAME_LIMIT);
   if (buffer_append(&name, temporary, strlen(temporary) - strlen(".XXXXXX")) < 0)
@@ -275,8 +262,8 @@ static int temporary_rename(const char *temporary)
   return rename(temporary, buffer_text(&name));
 }
 
-static int download(struct invocation *invocation, const char *lease, const char *path, const char *target, struct error **err)
-{
+static int download(struct invocation *invocation, const char *lease, const char *path, const char *target,
+                    struct error **err) {
   if (strcmp(target, "-") == 0)
     return download_run(invocation, lease, path, STDOUT_FILENO, "standard output", err);
   struct stat old;
@@ -306,8 +293,7 @@ static int download(struct invocation *invocation, const char *lease, const char
   return failed;
 }
 
-static int copy(struct invocation *invocation, const struct place *from, const struct place *to, struct error **err)
-{
+static int copy(struct invocation *invocation, const struct place *from, const struct place *to, struct error **err) {
   CLEANUP_BUFFER struct buffer target;
   buffer_init(&target, NAME_LIMIT);
   struct stat status;
@@ -319,8 +305,7 @@ static int copy(struct invocation *invocation, const struct place *from, const s
                    : download(invocation, from->lease, from->path, buffer_text(&target), err);
 }
 
-int command_copy(struct invocation *invocation, int count, char **arguments)
-{
+int command_copy(struct invocation *invocation, int count, char **arguments) {
   static const struct option options[] = {COMMON_OPTIONS};
   for (int option; (option = getopt_long(count, arguments, "", options, NULL)) != -1;)
     if (!invocation_option(invocation, option))

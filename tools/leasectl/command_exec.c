@@ -40,8 +40,7 @@ struct run {
   struct error *failure;
 };
 
-static int bytes_write(int fd, const uint8_t *bytes, size_t length)
-{
+static int bytes_write(int fd, const uint8_t *bytes, size_t length) {
   while (length > 0) {
     ssize_t written = write(fd, bytes, length);
     if (written < 0 && errno != EINTR)
@@ -54,8 +53,7 @@ static int bytes_write(int fd, const uint8_t *bytes, size_t length)
   return 0;
 }
 
-static int output_line(const Sandbox__Lease__V1__Output *output, bool is_stderr)
-{
+static int output_line(const Sandbox__Lease__V1__Output *output, bool is_stderr) {
   CLEANUP_BUFFER struct buffer line;
   buffer_init(&line, LINE_LIMIT);
   if (buffer_append_format(&line, "{\"type\":\"output\",\"stream\":\"%s\",\"offset\":%" PRId64 ",\"data\":\"",
@@ -65,27 +63,25 @@ static int output_line(const Sandbox__Lease__V1__Output *output, bool is_stderr)
   return bytes_write(STDOUT_FILENO, line.data, line.length);
 }
 
-static const char *ended_name(Sandbox__Lease__V1__EndedBy ended_by)
-{
+static const char *ended_name(Sandbox__Lease__V1__EndedBy ended_by) {
   static const char *const names[] = {"unknown",   "exited",        "signalled",   "timed out",
                                       "cancelled", "out of memory", "lease ended", "sandbox lost"};
   return (size_t)ended_by < sizeof names / sizeof names[0] ? names[ended_by] : names[0];
 }
 
-static int end_line(const Sandbox__Lease__V1__CommandEnd *end)
-{
+static int end_line(const Sandbox__Lease__V1__CommandEnd *end) {
   CLEANUP_BUFFER struct buffer line;
   buffer_init(&line, LINE_LIMIT);
-  if (buffer_append_format(&line,
-                           "{\"type\":\"ended\",\"endedBy\":\"%s\",\"exitCode\":%d,\"signal\":%d,\"stdoutBytes\":%" PRId64
-                           ",\"stderrBytes\":%" PRId64 "}\n",
-                           ended_name(end->ended_by), end->exit_code, end->signal, end->stdout_bytes, end->stderr_bytes) < 0)
+  if (buffer_append_format(
+          &line,
+          "{\"type\":\"ended\",\"endedBy\":\"%s\",\"exitCode\":%d,\"signal\":%d,\"stdoutBytes\":%" PRId64
+          ",\"stderrBytes\":%" PRId64 "}\n",
+          ended_name(end->ended_by), end->exit_code, end->signal, end->stdout_bytes, end->stderr_bytes) < 0)
     return -1;
   return bytes_write(STDOUT_FILENO, line.data, line.length);
 }
 
-static void end_take(struct run *run, const Sandbox__Lease__V1__CommandEnd *end)
-{
+static void end_take(struct run *run, const Sandbox__Lease__V1__CommandEnd *end) {
   run->ended = true;
   run->exit_code = end->exit_code;
   if (run->json)
@@ -99,8 +95,7 @@ static void end_take(struct run *run, const Sandbox__Lease__V1__CommandEnd *end)
 
 /* On the queue's thread: the next message is asked for only when this one has been written, so that a slow reader of
  * our output slows the command down. */
-static bool run_message(void *context, grpc_byte_buffer *bytes)
-{
+static bool run_message(void *context, grpc_byte_buffer *bytes) {
   struct run *run = context;
   Sandbox__Lease__V1__StreamExecResponse *response = (Sandbox__Lease__V1__StreamExecResponse *)rpc_unpack(
       &sandbox__lease__v1__stream_exec_response__descriptor, bytes, &run->failure);
@@ -109,9 +104,9 @@ static bool run_message(void *context, grpc_byte_buffer *bytes)
   if (response->response_case == SANDBOX__LEASE__V1__STREAM_EXEC_RESPONSE__RESPONSE_OUTPUT) {
     const Sandbox__Lease__V1__Output *output = response->output;
     bool is_stderr = output->stream == SANDBOX__LEASE__V1__OUTPUT_STREAM__OUTPUT_STREAM_STDERR;
-    run->output_broken = (run->json ? output_line(output, is_stderr)
-                                    : bytes_write(is_stderr ? STDERR_FILENO : STDOUT_FILENO, output->data.data,
-                                                  output->data.len)) < 0;
+    run->output_broken =
+        (run->json ? output_line(output, is_stderr)
+                   : bytes_write(is_stderr ? STDERR_FILENO : STDOUT_FILENO, output->data.data, output->data.len)) < 0;
   } else if (response->response_case == SANDBOX__LEASE__V1__STREAM_EXEC_RESPONSE__RESPONSE_ENDED)
     end_take(run, response->ended);
   protobuf_c_message_free_unpacked(&response->base, NULL);
@@ -126,21 +121,19 @@ struct pump {
   struct stream *stream;
   uint32_t signals[SIGNALS_MAX]; /* not passed on yet, oldest first */
   size_t signal_count;
-  int64_t stuck_at;         /* boot clock: the oldest signal's patience ends */
-  unsigned interrupts;      /* SIGINTs so far; the second gives up */
-  bool input, input_ended;  /* there is more to read; its end was read and is not passed on yet */
+  int64_t stuck_at;        /* boot clock: the oldest signal's patience ends */
+  unsigned interrupts;     /* SIGINTs so far; the second gives up */
+  bool input, input_ended; /* there is more to read; its end was read and is not passed on yet */
 };
 
-static void input_send(struct pump *pump, uint8_t *bytes, size_t length)
-{
+static void input_send(struct pump *pump, uint8_t *bytes, size_t length) {
   Sandbox__Lease__V1__StreamExecRequest request = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__INIT;
   request.request_case = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__REQUEST_STDIN;
   request.stdin = (ProtobufCBinaryData){.data = bytes, .len = length};
   stream_post(pump->stream, rpc_pack(&request.base));
 }
 
-static void input_end_send(struct pump *pump)
-{
+static void input_end_send(struct pump *pump) {
   Sandbox__Lease__V1__StdinEnd end = SANDBOX__LEASE__V1__STDIN_END__INIT;
   Sandbox__Lease__V1__StreamExecRequest request = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__INIT;
   request.request_case = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__REQUEST_STDIN_END;
@@ -149,8 +142,7 @@ static void input_end_send(struct pump *pump)
   pump->input_ended = false;
 }
 
-static void signal_send(struct pump *pump)
-{
+static void signal_send(struct pump *pump) {
   Sandbox__Lease__V1__Signal signal_message = SANDBOX__LEASE__V1__SIGNAL__INIT;
   signal_message.number = (int32_t)pump->signals[0];
   Sandbox__Lease__V1__StreamExecRequest request = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__INIT;
@@ -160,8 +152,7 @@ static void signal_send(struct pump *pump)
   memmove(pump->signals, pump->signals + 1, --pump->signal_count * sizeof pump->signals[0]);
 }
 
-static void signal_take(struct pump *pump, int signals)
-{
+static void signal_take(struct pump *pump, int signals) {
   struct signalfd_siginfo information;
   if (read(signals, &information, sizeof information) != (ssize_t)sizeof information)
     return;
@@ -174,8 +165,7 @@ static void signal_take(struct pump *pump, int signals)
   }
 }
 
-static void input_take(struct pump *pump)
-{
+static void input_take(struct pump *pump) {
   static uint8_t bytes[INPUT_CHUNK];
   ssize_t got = read(STDIN_FILENO, bytes, sizeof bytes);
   if (got > 0)
@@ -187,8 +177,7 @@ static void input_take(struct pump *pump)
 }
 
 /* Milliseconds to wait at most; -1: until something happens. */
-static int pump_patience(const struct pump *pump)
-{
+static int pump_patience(const struct pump *pump) {
   if (pump->signal_count == 0)
     return -1;
   int64_t left = pump->stuck_at - clock_boot();
@@ -196,8 +185,7 @@ static int pump_patience(const struct pump *pump)
 }
 
 /* Passes input and signals on until the call has ended. */
-static void run_pump(struct pump *pump, int notify, int signals)
-{
+static void run_pump(struct pump *pump, int notify, int signals) {
   while (!stream_ended(pump->stream)) {
     bool busy = stream_busy(pump->stream);
     if (!busy && (pump->signal_count > 0 || pump->input_ended)) {
@@ -228,16 +216,14 @@ static void run_pump(struct pump *pump, int notify, int signals)
   }
 }
 
-static void signals_passed(sigset_t *set)
-{
+static void signals_passed(sigset_t *set) {
   sigemptyset(set);
   const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
   for (size_t i = 0; i < sizeof passed / sizeof passed[0]; i++)
     sigaddset(set, passed[i]);
 }
 
-static int run_command(struct invocation *invocation, const Sandbox__Lease__V1__StreamExecStart *start)
-{
+static int run_command(struct invocation *invocation, const Sandbox__Lease__V1__StreamExecStart *start) {
   Sandbox__Lease__V1__StreamExecRequest request = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__INIT;
   request.request_case = SANDBOX__LEASE__V1__STREAM_EXEC_REQUEST__REQUEST_START;
   request.start = (Sandbox__Lease__V1__StreamExecStart *)start;
@@ -277,8 +263,7 @@ static int run_command(struct invocation *invocation, const Sandbox__Lease__V1__
 }
 
 /* The words behind the Lease id, as one shell line: a single word is shell text, several are quoted each. */
-static int command_line(struct buffer *line, int count, char **words)
-{
+static int command_line(struct buffer *line, int count, char **words) {
   if (count == 1)
     return buffer_append_string(line, words[0]);
   for (int i = 0; i < count; i++) {
@@ -299,8 +284,7 @@ struct environment {
 };
 
 /* "NAME=VALUE"; `text` is changed. */
-static int environment_add(struct environment *environment, char *text)
-{
+static int environment_add(struct environment *environment, char *text) {
   char *equals = strchr(text, '=');
   if (!equals || environment->count == ENTRIES_MAX)
     return -1;
@@ -313,14 +297,11 @@ static int environment_add(struct environment *environment, char *text)
   return 0;
 }
 
-int command_exec(struct invocation *invocation, int count, char **arguments)
-{
-  static const struct option options[] = {{"cwd", required_argument, NULL, 'c'},
-                                          {"env", required_argument, NULL, 'e'},
-                                          {"timeout", required_argument, NULL, 't'},
-                                          {"interactive", no_argument, NULL, 'i'},
-                                          {"no-stdin", no_argument, NULL, 'n'},
-                                          COMMON_OPTIONS};
+int command_exec(struct invocation *invocation, int count, char **arguments) {
+  static const struct option options[] = {
+      {"cwd", required_argument, NULL, 'c'},     {"env", required_argument, NULL, 'e'},
+      {"timeout", required_argument, NULL, 't'}, {"interactive", no_argument, NULL, 'i'},
+      {"no-stdin", no_argument, NULL, 'n'},      COMMON_OPTIONS};
   static struct environment environment;
   Sandbox__Lease__V1__Command command = SANDBOX__LEASE__V1__COMMAND__INIT;
   Sandbox__Lease__V1__StreamExecStart start = SANDBOX__LEASE__V1__STREAM_EXEC_START__INIT;

@@ -20,8 +20,7 @@
 enum { OUTPUT_LIMIT = 4194304 };
 
 static int lease_print(const struct invocation *invocation, const Sandbox__Lease__V1__Lease *lease, const char *before,
-                       const char *after)
-{
+                       const char *after) {
   if (!invocation->json) {
     output_lease_table((Sandbox__Lease__V1__Lease *const[]){(Sandbox__Lease__V1__Lease *)lease}, 1, true);
     return 0;
@@ -35,32 +34,30 @@ static int lease_print(const struct invocation *invocation, const Sandbox__Lease
 }
 
 static ProtobufCMessage *lease_call(struct invocation *invocation, const char *method, const ProtobufCMessage *request,
-                                    const ProtobufCMessageDescriptor *response, struct error **err)
-{
+                                    const ProtobufCMessageDescriptor *response, struct error **err) {
   if (!invocation->connection && invocation_connect(invocation, err) < 0)
     return NULL;
   return connection_call(invocation->connection, method, request, response, err);
 }
 
-static int answer_failed(const struct invocation *invocation, struct error **err)
-{
+static int answer_failed(const struct invocation *invocation, struct error **err) {
   int status = output_failure(*err, invocation->json);
   error_free(err);
   return status;
 }
 
 /* A key nobody else uses: the acquire is then not a replay of anything. */
-static void key_make(char key[static 33])
-{
+static void key_make(char key[static 33]) {
   uint8_t bytes[16];
   random_bytes(bytes, sizeof bytes);
   text_hex(bytes, sizeof bytes, key);
 }
 
-int command_acquire(struct invocation *invocation, int count, char **arguments)
-{
-  static const struct option options[] = {
-      {"pool", required_argument, NULL, 'p'}, {"ttl", required_argument, NULL, 't'}, {"key", required_argument, NULL, 'k'}, COMMON_OPTIONS};
+int command_acquire(struct invocation *invocation, int count, char **arguments) {
+  static const struct option options[] = {{"pool", required_argument, NULL, 'p'},
+                                          {"ttl", required_argument, NULL, 't'},
+                                          {"key", required_argument, NULL, 'k'},
+                                          COMMON_OPTIONS};
   Sandbox__Lease__V1__AcquireLeaseRequest request = SANDBOX__LEASE__V1__ACQUIRE_LEASE_REQUEST__INIT;
   char fresh[33];
   key_make(fresh);
@@ -82,23 +79,23 @@ int command_acquire(struct invocation *invocation, int count, char **arguments)
     return usage_error("acquire", "takes no argument: %s", arguments[optind]);
   CLEANUP_ERROR struct error *err = NULL;
   Sandbox__Lease__V1__AcquireLeaseResponse *response = (Sandbox__Lease__V1__AcquireLeaseResponse *)lease_call(
-      invocation, SERVICE "AcquireLease", &request.base,
-      &sandbox__lease__v1__acquire_lease_response__descriptor, &err);
+      invocation, SERVICE "AcquireLease", &request.base, &sandbox__lease__v1__acquire_lease_response__descriptor, &err);
   if (!response)
     return answer_failed(invocation, &err);
   int status = 1;
   if (!response->lease)
     fprintf(stderr, "leasectl: the answer holds no Lease\n");
   else if (invocation->json)
-    status = lease_print(invocation, response->lease, "{\"lease\":", response->replayed ? ",\"replayed\":true}\n" : ",\"replayed\":false}\n");
+    status = lease_print(invocation, response->lease,
+                         "{\"lease\":", response->replayed ? ",\"replayed\":true}\n" : ",\"replayed\":false}\n");
   else
     status = puts(response->lease->id) < 0;
   protobuf_c_message_free_unpacked(&response->base, NULL);
   return status;
 }
 
-static int page_print(const struct invocation *invocation, const Sandbox__Lease__V1__ListLeasesResponse *page, bool first)
-{
+static int page_print(const struct invocation *invocation, const Sandbox__Lease__V1__ListLeasesResponse *page,
+                      bool first) {
   if (!invocation->json) {
     if (first && page->n_leases == 0)
       puts("No active Leases.");
@@ -114,8 +111,7 @@ static int page_print(const struct invocation *invocation, const Sandbox__Lease_
   return output_write(&out);
 }
 
-int command_list(struct invocation *invocation, int count, char **arguments)
-{
+int command_list(struct invocation *invocation, int count, char **arguments) {
   static const struct option options[] = {{"pool", required_argument, NULL, 'p'}, COMMON_OPTIONS};
   Sandbox__Lease__V1__ListLeasesRequest request = SANDBOX__LEASE__V1__LIST_LEASES_REQUEST__INIT;
   for (int option; (option = getopt_long(count, arguments, "p:", options, NULL)) != -1;) {
@@ -134,8 +130,7 @@ int command_list(struct invocation *invocation, int count, char **arguments)
   for (bool first = true, more = true; more; first = false) {
     CLEANUP_ERROR struct error *err = NULL;
     Sandbox__Lease__V1__ListLeasesResponse *page = (Sandbox__Lease__V1__ListLeasesResponse *)lease_call(
-        invocation, SERVICE "ListLeases", &request.base,
-        &sandbox__lease__v1__list_leases_response__descriptor, &err);
+        invocation, SERVICE "ListLeases", &request.base, &sandbox__lease__v1__list_leases_response__descriptor, &err);
     if (!page)
       return answer_failed(invocation, &err);
     if (first && invocation->json)
@@ -153,8 +148,7 @@ int command_list(struct invocation *invocation, int count, char **arguments)
   return invocation->json && puts("]}") < 0;
 }
 
-static const char *one_lease(struct invocation *invocation, int count, char **arguments)
-{
+static const char *one_lease(struct invocation *invocation, int count, char **arguments) {
   static const struct option options[] = {COMMON_OPTIONS};
   const char *command = arguments[0];
   for (int option; (option = getopt_long(count, arguments, "", options, NULL)) != -1;) {
@@ -170,8 +164,7 @@ static const char *one_lease(struct invocation *invocation, int count, char **ar
   return arguments[optind];
 }
 
-int command_get(struct invocation *invocation, int count, char **arguments)
-{
+int command_get(struct invocation *invocation, int count, char **arguments) {
   Sandbox__Lease__V1__GetLeaseRequest request = SANDBOX__LEASE__V1__GET_LEASE_REQUEST__INIT;
   request.lease_id = (char *)one_lease(invocation, count, arguments);
   if (!request.lease_id)
@@ -186,16 +179,14 @@ int command_get(struct invocation *invocation, int count, char **arguments)
   return status;
 }
 
-int command_release(struct invocation *invocation, int count, char **arguments)
-{
+int command_release(struct invocation *invocation, int count, char **arguments) {
   Sandbox__Lease__V1__ReleaseLeaseRequest request = SANDBOX__LEASE__V1__RELEASE_LEASE_REQUEST__INIT;
   request.lease_id = (char *)one_lease(invocation, count, arguments);
   if (!request.lease_id)
     return 2;
   CLEANUP_ERROR struct error *err = NULL;
   Sandbox__Lease__V1__ReleaseLeaseResponse *response = (Sandbox__Lease__V1__ReleaseLeaseResponse *)lease_call(
-      invocation, SERVICE "ReleaseLease", &request.base,
-      &sandbox__lease__v1__release_lease_response__descriptor, &err);
+      invocation, SERVICE "ReleaseLease", &request.base, &sandbox__lease__v1__release_lease_response__descriptor, &err);
   if (!response)
     return answer_failed(invocation, &err);
   int status = response->lease ? lease_print(invocation, response->lease, "{\"lease\":", "}\n") : 1;
@@ -203,27 +194,26 @@ int command_release(struct invocation *invocation, int count, char **arguments)
   return status;
 }
 
-int command_delete(struct invocation *invocation, int count, char **arguments)
-{
+int command_delete(struct invocation *invocation, int count, char **arguments) {
   Sandbox__Lease__V1__DeleteLeaseRequest request = SANDBOX__LEASE__V1__DELETE_LEASE_REQUEST__INIT;
   request.lease_id = (char *)one_lease(invocation, count, arguments);
   if (!request.lease_id)
     return 2;
   CLEANUP_ERROR struct error *err = NULL;
   ProtobufCMessage *response = lease_call(invocation, SERVICE "DeleteLease", &request.base,
-                                               &sandbox__lease__v1__delete_lease_response__descriptor, &err);
+                                          &sandbox__lease__v1__delete_lease_response__descriptor, &err);
   if (!response)
     return answer_failed(invocation, &err);
   protobuf_c_message_free_unpacked(response, NULL);
   return invocation->json && puts("{}") < 0;
 }
 
-int command_token(struct invocation *invocation, int count, char **arguments)
-{
+int command_token(struct invocation *invocation, int count, char **arguments) {
   static const struct option options[] = {{"lifetime", required_argument, NULL, 'l'}, COMMON_OPTIONS};
   long lifetime = LIMIT_TOKEN_LIFETIME_SECONDS;
   for (int option; (option = getopt_long(count, arguments, "l:", options, NULL)) != -1;)
-    if (!invocation_option(invocation, option) && (option != 'l' || number_parse(optarg, 1, LIMIT_TOKEN_LIFETIME_SECONDS, &lifetime) < 0))
+    if (!invocation_option(invocation, option) &&
+        (option != 'l' || number_parse(optarg, 1, LIMIT_TOKEN_LIFETIME_SECONDS, &lifetime) < 0))
       return usage_error("token", option == 'l' ? "--lifetime wants 1 to 300 seconds" : "unknown option");
   if (optind != count)
     return usage_error("token", "takes no argument: %s", arguments[optind]);

@@ -35,11 +35,11 @@ enum common_option {
       {"subject", required_argument, NULL, COMMON_SUBJECT}, {"token", required_argument, NULL, COMMON_TOKEN},          \
       {"tls-ca", required_argument, NULL, COMMON_CA}, {"tls-cert", required_argument, NULL, COMMON_CERTIFICATE},       \
       {"tls-key", required_argument, NULL, COMMON_KEY}, {"json", no_argument, NULL, COMMON_JSON},                      \
-      {"help", no_argument, NULL, COMMON_HELP},                                                                        \
-  {                                                                                                                    \
+      {"help", no_argument, NULL, COMMON_HELP}, {                                                                      \
     0                                                                                                                  \
   }
-/* Takes such an option, whose value is getopt's optarg; --help prints and ends the program. False if it is another one. */
+/* Takes such an option, whose value is getopt's optarg; --help prints and ends the program. False if it is another one.
+ */
 bool invocation_option(struct invocation *invocation, int option);
 
 /* Reads the settings; opens the connection too. For a command, when it knows all its options. 0, or -1 and *err. */

@@ -30,26 +30,25 @@ static const struct command commands[] = {
     {"token", "[--lifetime SECONDS]", "mint a Subject token and print it", command_token},
 };
 
-static void help_print(FILE *to)
-{
+static void help_print(FILE *to) {
   fputs("usage: leasectl [OPTION…] COMMAND [ARGUMENT…]\n\nCommands:\n", to);
   for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
     fprintf(to, "  %-8s %s\n           %s\n", commands[i].name, commands[i].arguments, commands[i].help);
-  fputs("\nOptions of every command (else from the environment, else from .sandbox-platform/local.json here or above):\n"
-        "  --address ADDRESS    unix:/path or host:port           SANDBOX_GRPC_ADDRESS\n"
-        "  --consumer ID        who calls …                       SANDBOX_CONSUMER_ID\n"
-        "  --subject ID         … for whom                        SANDBOX_SUBJECT_ID\n"
-        "                       the Consumer's secret             SANDBOX_CONSUMER_SECRET\n"
-        "  --token TOKEN        a ready token instead             SANDBOX_TOKEN\n"
-        "  --tls-ca FILE        verify the server by TLS          SANDBOX_GRPC_TLS_CA\n"
-        "  --tls-cert FILE, --tls-key FILE   client certificate   SANDBOX_GRPC_TLS_CERT, SANDBOX_GRPC_TLS_KEY\n"
-        "  --json               print JSON\n"
-        "  --help, --version\n",
-        to);
+  fputs(
+      "\nOptions of every command (else from the environment, else from .sandbox-platform/local.json here or above):\n"
+      "  --address ADDRESS    unix:/path or host:port           SANDBOX_GRPC_ADDRESS\n"
+      "  --consumer ID        who calls …                       SANDBOX_CONSUMER_ID\n"
+      "  --subject ID         … for whom                        SANDBOX_SUBJECT_ID\n"
+      "                       the Consumer's secret             SANDBOX_CONSUMER_SECRET\n"
+      "  --token TOKEN        a ready token instead             SANDBOX_TOKEN\n"
+      "  --tls-ca FILE        verify the server by TLS          SANDBOX_GRPC_TLS_CA\n"
+      "  --tls-cert FILE, --tls-key FILE   client certificate   SANDBOX_GRPC_TLS_CERT, SANDBOX_GRPC_TLS_KEY\n"
+      "  --json               print JSON\n"
+      "  --help, --version\n",
+      to);
 }
 
-int usage_error(const char *command, const char *format, ...)
-{
+int usage_error(const char *command, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   fprintf(stderr, "leasectl %s: ", command);
@@ -59,8 +58,7 @@ int usage_error(const char *command, const char *format, ...)
   return 2;
 }
 
-int number_parse(const char *text, long minimum, long maximum, long *number)
-{
+int number_parse(const char *text, long minimum, long maximum, long *number) {
   char *end;
   errno = 0;
   long value = text[0] >= '0' && text[0] <= '9' ? strtol(text, &end, 10) : -1;
@@ -70,16 +68,14 @@ int number_parse(const char *text, long minimum, long maximum, long *number)
   return 0;
 }
 
-static const struct command *command_find(const char *name)
-{
+static const struct command *command_find(const char *name) {
   for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
     if (strcmp(commands[i].name, name) == 0)
       return &commands[i];
   return NULL;
 }
 
-bool invocation_option(struct invocation *invocation, int option)
-{
+bool invocation_option(struct invocation *invocation, int option) {
   struct settings_options *options = &invocation->options;
   const char **const values[] = {&options->address, &options->consumer,    &options->subject, &options->token,
                                  &options->ca,      &options->certificate, &options->key};
@@ -95,21 +91,18 @@ bool invocation_option(struct invocation *invocation, int option)
   return true;
 }
 
-int invocation_settle(struct invocation *invocation, struct error **err)
-{
+int invocation_settle(struct invocation *invocation, struct error **err) {
   return settings_load(&invocation->settings, &invocation->options, err);
 }
 
-int invocation_connect(struct invocation *invocation, struct error **err)
-{
+int invocation_connect(struct invocation *invocation, struct error **err) {
   if (invocation_settle(invocation, err) < 0)
     return -1;
   invocation->connection = connection_open(&invocation->settings, err);
   return invocation->connection ? 0 : -1;
 }
 
-static int command_run(const struct command *command, struct invocation *invocation, int count, char **arguments)
-{
+static int command_run(const struct command *command, struct invocation *invocation, int count, char **arguments) {
   optind = 0; /* getopt starts anew, on the command's own arguments */
   int status = command->run(invocation, count, arguments);
   connection_close(invocation->connection);
@@ -121,8 +114,7 @@ static int command_run(const struct command *command, struct invocation *invocat
   return status;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
   enum { VERSION = 1 };
   static const struct option known[] = {{"version", no_argument, NULL, VERSION}, COMMON_OPTIONS};
   struct invocation invocation = {.json = false};

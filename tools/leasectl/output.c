@@ -7,16 +7,15 @@
 #include <stdio.h>
 #include <string.h>
 
-static int64_t stamp_wall(const Google__Protobuf__Timestamp *stamp)
-{
+static int64_t stamp_wall(const Google__Protobuf__Timestamp *stamp) {
   /* a year beyond 2261 does not fit nanoseconds; nothing of ours is that far away */
-  if (!stamp || stamp->seconds < 0 || stamp->seconds > INT64_C(9000000000) || stamp->nanos < 0 || stamp->nanos > 999999999)
+  if (!stamp || stamp->seconds < 0 || stamp->seconds > INT64_C(9000000000) || stamp->nanos < 0 ||
+      stamp->nanos > 999999999)
     return 0;
   return stamp->seconds * CLOCK_SECOND + stamp->nanos;
 }
 
-static const char *status_name(Sandbox__Lease__V1__LeaseStatus status)
-{
+static const char *status_name(Sandbox__Lease__V1__LeaseStatus status) {
   switch (status) {
   case SANDBOX__LEASE__V1__LEASE_STATUS__LEASE_STATUS_ACTIVE:
     return "active";
@@ -29,20 +28,17 @@ static const char *status_name(Sandbox__Lease__V1__LeaseStatus status)
   }
 }
 
-static int member(struct buffer *out, const char *before, const char *text)
-{
+static int member(struct buffer *out, const char *before, const char *text) {
   return buffer_append_string(out, before) < 0 ? -1 : json_write_string(out, text, strlen(text));
 }
 
-static int time_member(struct buffer *out, const char *before, const Google__Protobuf__Timestamp *stamp)
-{
+static int time_member(struct buffer *out, const char *before, const Google__Protobuf__Timestamp *stamp) {
   char text[CLOCK_TEXT_SIZE];
   clock_format(stamp_wall(stamp), text);
   return member(out, before, text);
 }
 
-int output_lease_json(struct buffer *out, const Sandbox__Lease__V1__Lease *lease)
-{
+int output_lease_json(struct buffer *out, const Sandbox__Lease__V1__Lease *lease) {
   return member(out, "{\"id\":", lease->id) < 0 || member(out, ",\"pool\":", lease->pool) < 0 ||
                  member(out, ",\"status\":", status_name(lease->status)) < 0 ||
                  time_member(out, ",\"createdAt\":", lease->created_at) < 0 ||
@@ -52,8 +48,7 @@ int output_lease_json(struct buffer *out, const Sandbox__Lease__V1__Lease *lease
              : buffer_append_byte(out, '}');
 }
 
-static void left_format(int64_t left, char *text, size_t size)
-{
+static void left_format(int64_t left, char *text, size_t size) {
   int64_t seconds = left / CLOCK_SECOND;
   if (left <= 0)
     snprintf(text, size, "-");
@@ -63,8 +58,7 @@ static void left_format(int64_t left, char *text, size_t size)
     snprintf(text, size, "%" PRId64 "m%02" PRId64 "s", seconds / 60, seconds % 60);
 }
 
-void output_lease_table(Sandbox__Lease__V1__Lease *const *leases, size_t count, bool head)
-{
+void output_lease_table(Sandbox__Lease__V1__Lease *const *leases, size_t count, bool head) {
   if (head)
     printf("%-38s  %-16s  %-8s  %-8s  %s\n", "LEASE", "POOL", "STATUS", "LEFT", "EXPIRES");
   for (size_t i = 0; i < count; i++) {
@@ -78,8 +72,7 @@ void output_lease_table(Sandbox__Lease__V1__Lease *const *leases, size_t count, 
 }
 
 /* What the person at the keyboard can do about it. */
-static const char *failure_hint(enum reason reason)
-{
+static const char *failure_hint(enum reason reason) {
   switch (reason) {
   case REASON_UNAUTHORIZED:
     return "check Consumer id and secret, and this machine's clock; tokens are good for at most 300 seconds";
@@ -98,16 +91,14 @@ static const char *failure_hint(enum reason reason)
   }
 }
 
-static int failure_json(struct buffer *out, const struct error *err, const char *message)
-{
+static int failure_json(struct buffer *out, const struct error *err, const char *message) {
   return member(out, "{\"error\":{\"code\":", reason_name(error_reason(err))) < 0 ||
                  member(out, ",\"message\":", message) < 0
              ? -1
              : buffer_append_string(out, "}}\n");
 }
 
-int output_failure(const struct error *err, bool json)
-{
+int output_failure(const struct error *err, bool json) {
   enum reason reason = error_reason(err);
   /* An internal error's message says nothing; here its detail is for the person who runs this program. */
   const char *detail = error_detail(err);
@@ -135,7 +126,6 @@ int output_failure(const struct error *err, bool json)
   return 1;
 }
 
-int output_write(const struct buffer *out)
-{
+int output_write(const struct buffer *out) {
   return fwrite(buffer_text(out), 1, out->length, stdout) == out->length && fflush(stdout) == 0 ? 0 : -1;
 }

@@ -7,13 +7,11 @@
 
 enum { BAR_WIDTH = 30 };
 
-void progress_start(struct progress *progress, const char *name, bool wanted)
-{
+void progress_start(struct progress *progress, const char *name, bool wanted) {
   *progress = (struct progress){.name = name, .shown = wanted && isatty(STDERR_FILENO), .started = clock_boot()};
 }
 
-void progress_show(struct progress *progress, uint64_t done, uint64_t total)
-{
+void progress_show(struct progress *progress, uint64_t done, uint64_t total) {
   int64_t now = clock_boot();
   if (!progress->shown || (done < total && now - progress->last < 100 * CLOCK_MILLISECOND))
     return;
@@ -26,11 +24,11 @@ void progress_show(struct progress *progress, uint64_t done, uint64_t total)
   bar[BAR_WIDTH] = '\0';
   double seconds = (double)(now - progress->started) / 1e9;
   fprintf(stderr, "\r%-24.24s [%s] %3u %%  %.1f MiB  %.1f MiB/s ", progress->name, bar,
-          total ? (unsigned)(100 * done / total) : 100u, (double)done / 1048576, seconds > 0 ? (double)done / 1048576 / seconds : 0);
+          total ? (unsigned)(100 * done / total) : 100u, (double)done / 1048576,
+          seconds > 0 ? (double)done / 1048576 / seconds : 0);
 }
 
-void progress_end(struct progress *progress)
-{
+void progress_end(struct progress *progress) {
   if (progress->drawn)
     fputc('\n', stderr);
 }

@@ -16,14 +16,12 @@ enum { FILE_LIMIT = 1048576 };
 
 static const char local_name[] = ".sandbox-platform/local.json";
 
-static void close_cleanup(int *fd)
-{
+static void close_cleanup(int *fd) {
   if (*fd >= 0)
     close(*fd);
 }
 
-static int file_read(int fd, const char *name, struct buffer *content, struct error **err)
-{
+static int file_read(int fd, const char *name, struct buffer *content, struct error **err) {
   for (;;) {
     uint8_t *room = buffer_reserve(content, 4096);
     if (!room)
@@ -39,8 +37,7 @@ static int file_read(int fd, const char *name, struct buffer *content, struct er
 }
 
 /* *text: the file's whole content, memory_free. */
-static int text_read(const char *path, char **text, struct error **err)
-{
+static int text_read(const char *path, char **text, struct error **err) {
   __attribute__((cleanup(close_cleanup))) int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0)
     return error_set_errno(err, errno, "cannot read %s", path);
@@ -52,8 +49,7 @@ static int text_read(const char *path, char **text, struct error **err)
   return *text ? 0 : error_set_memory(err);
 }
 
-static int field_take(const struct json *object, const char *name, char **to, struct error **err)
-{
+static int field_take(const struct json *object, const char *name, char **to, struct error **err) {
   struct json_text text;
   if (json_get_text(object, name, &text, err) < 0)
     return error_context(err, "%s: %s", local_name, name);
@@ -63,8 +59,7 @@ static int field_take(const struct json *object, const char *name, char **to, st
   return *to ? 0 : error_set_memory(err);
 }
 
-static int local_parse(struct settings *settings, const struct buffer *content, struct error **err)
-{
+static int local_parse(struct settings *settings, const struct buffer *content, struct error **err) {
   CLEANUP_JSON struct json *json = json_parse(buffer_text(content), content->length, err);
   if (!json)
     return error_context(err, "%s", settings->local_file);
@@ -82,8 +77,7 @@ static int local_parse(struct settings *settings, const struct buffer *content, 
 }
 
 /* Looks for local.json from the current directory upward; finding none is no error. */
-static int local_load(struct settings *settings, struct error **err)
-{
+static int local_load(struct settings *settings, struct error **err) {
   CLEANUP_MEMORY char *folder = realpath(".", NULL);
   while (folder && folder[0] == '/') {
     CLEANUP_BUFFER struct buffer path;
@@ -109,8 +103,7 @@ static int local_load(struct settings *settings, struct error **err)
   return 0;
 }
 
-static int choose(char **to, const char *option, const char *variable, struct error **err)
-{
+static int choose(char **to, const char *option, const char *variable, struct error **err) {
   const char *value = option ? option : getenv(variable);
   if (!value || !*value)
     return 0;
@@ -118,14 +111,12 @@ static int choose(char **to, const char *option, const char *variable, struct er
   return *to ? 0 : error_set_memory(err);
 }
 
-static int choose_file(char **to, const char *option, const char *variable, struct error **err)
-{
+static int choose_file(char **to, const char *option, const char *variable, struct error **err) {
   const char *path = option ? option : getenv(variable);
   return path && *path ? text_read(path, to, err) : 0;
 }
 
-int settings_load(struct settings *settings, const struct settings_options *options, struct error **err)
-{
+int settings_load(struct settings *settings, const struct settings_options *options, struct error **err) {
   *settings = (struct settings){0};
   if (choose(&settings->address, options->address, "SANDBOX_GRPC_ADDRESS", err) < 0 ||
       choose(&settings->consumer, options->consumer, "SANDBOX_CONSUMER_ID", err) < 0 ||
@@ -139,15 +130,13 @@ int settings_load(struct settings *settings, const struct settings_options *opti
   return local_load(settings, err);
 }
 
-static void secret_free(char *text)
-{
+static void secret_free(char *text) {
   if (text)
     memory_wipe(text, strlen(text));
   memory_free(text);
 }
 
-void settings_free(struct settings *settings)
-{
+void settings_free(struct settings *settings) {
   memory_free(settings->address);
   memory_free(settings->consumer);
   memory_free(settings->subject);
@@ -160,8 +149,7 @@ void settings_free(struct settings *settings)
   *settings = (struct settings){0};
 }
 
-char *settings_mint(const struct settings *settings, int lifetime, struct error **err)
-{
+char *settings_mint(const struct settings *settings, int lifetime, struct error **err) {
   const char *missing = !settings->consumer  ? "a Consumer id (--consumer or SANDBOX_CONSUMER_ID)"
                         : !settings->subject ? "a Subject id (--subject or SANDBOX_SUBJECT_ID)"
                         : !settings->secret  ? "the Consumer's secret (SANDBOX_CONSUMER_SECRET)"
@@ -173,11 +161,11 @@ char *settings_mint(const struct settings *settings, int lifetime, struct error 
                      missing);
     return NULL;
   }
-  return token_mint(settings->consumer, settings->subject, settings->secret, clock_wall() / CLOCK_SECOND + lifetime, err);
+  return token_mint(settings->consumer, settings->subject, settings->secret, clock_wall() / CLOCK_SECOND + lifetime,
+                    err);
 }
 
-char *settings_authorization(const struct settings *settings, struct error **err)
-{
+char *settings_authorization(const struct settings *settings, struct error **err) {
   CLEANUP_MEMORY char *minted = settings->token ? NULL : settings_mint(settings, LIMIT_TOKEN_LIFETIME_SECONDS, err);
   const char *token = settings->token ? settings->token : minted;
   if (!token)

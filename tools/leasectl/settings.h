@@ -10,7 +10,7 @@
 
 /* Strings are owned by the settings; NULL where nothing gave one. */
 struct settings {
-  char *address; /* SANDBOX_GRPC_ADDRESS */
+  char *address;                     /* SANDBOX_GRPC_ADDRESS */
   char *consumer, *subject, *secret; /* SANDBOX_CONSUMER_ID, SANDBOX_SUBJECT_ID, SANDBOX_CONSUMER_SECRET */
   char *token;                       /* SANDBOX_TOKEN: instead of the three above */
   char *ca, *certificate, *key;      /* PEM texts, from SANDBOX_GRPC_TLS_CA, _CERT, _KEY (files) */

@@ -211,8 +211,8 @@ class Configuration(Case):
         settings["SANDBOX_CONSUMER_SECRETS"] = {"app": SECRET}
         with open(config, "w") as file:
             json.dump(settings, file)
-        process = subprocess.Popen([SERVER, "--config", config], env={"PATH": os.environ["PATH"]}, stderr=subprocess.PIPE,
-                                   text=True)
+        process = subprocess.Popen([SERVER, "--config", config], env={"PATH": os.environ["PATH"]},
+                                   stderr=subprocess.PIPE, text=True)
         for line in process.stderr:
             if '"started"' in line:
                 break
@@ -226,8 +226,8 @@ class Configuration(Case):
         for argument, code in (("--help", 0), ("--version", 0), ("--nonsense", 2), ("nonsense", 2)):
             result = subprocess.run([SERVER, argument], capture_output=True, text=True, timeout=20)
             self.assertEqual(result.returncode, code)
-        result = subprocess.run([SERVER, "--config", "/nonexistent"], env=self.environment(), capture_output=True, text=True,
-                                timeout=20)
+        result = subprocess.run([SERVER, "--config", "/nonexistent"], env=self.environment(), capture_output=True,
+                                text=True, timeout=20)
         self.assertEqual(result.returncode, 1)
         self.assertIn("/nonexistent", result.stderr)
 
@@ -303,8 +303,8 @@ class Tls(Case):
     def make(self, name, authority=None, subject="localhost"):
         """A key and a certificate under the folder: `name`.key and `name`.pem."""
         key, certificate = (os.path.join(self.folder, name + end) for end in (".key", ".pem"))
-        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout",
-                   key, "-out", certificate, "-subj", f"/CN={subject}", "-days", "1", "-addext",
+        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                   "-keyout", key, "-out", certificate, "-subj", f"/CN={subject}", "-days", "1", "-addext",
                    "subjectAltName=DNS:localhost"]
         if authority:
             command += ["-CA", os.path.join(self.folder, authority + ".pem"), "-CAkey",
@@ -339,7 +339,8 @@ class Tls(Case):
         target = f"localhost:{server.port()}"
 
         def credentials(name):
-            return grpc.ssl_channel_credentials(self.read("server.pem"), self.read(name + ".key"), self.read(name + ".pem"))
+            return grpc.ssl_channel_credentials(self.read("server.pem"), self.read(name + ".key"),
+                                                self.read(name + ".pem"))
 
         self.assertEqual(self.unary(self.channel(target, credentials("client"))).lease.id, "hello")
         for refused in (credentials("stranger"), grpc.ssl_channel_credentials(self.read("server.pem"))):
@@ -389,7 +390,8 @@ class Calls(Case):
         good = token()
         refused = [(), bearer(lifetime=-10), bearer(lifetime=400), bearer(secret="other"), bearer(consumer="stranger"),
                    bearer(version="v2"), (("authorization", good),), (("authorization", "bearer " + good),),
-                   (("authorization", "Bearer  " + good),), bearer() + bearer(), (("authorization", "Bearer " + "x" * 9000),)]
+                   (("authorization", "Bearer  " + good),), bearer() + bearer(),
+                   (("authorization", "Bearer " + "x" * 9000),)]
         for metadata in refused:
             error = self.failure(channel, metadata=metadata)
             self.assertEqual(error.code(), grpc.StatusCode.UNAUTHENTICATED, metadata)
@@ -520,16 +522,16 @@ class Reflection(Case):
         for version in self.VERSIONS:
             answer = self.ask(version, list_services="")
             self.assertEqual(sorted(service.name for service in answer.list_services_response.service), [
-                "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection",
-                "sandbox.lease.v1.LeaseService"])
+                "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
+                "grpc.reflection.v1alpha.ServerReflection", "sandbox.lease.v1.LeaseService"])
 
     def test_files_come_with_what_they_import(self):
         self.serve()
         wanted = ["sandbox/lease/v1/lease.proto", "google/protobuf/timestamp.proto"]
         for version in self.VERSIONS:
             self.assertEqual(self.files(self.ask(version, file_by_filename=wanted[0])), wanted)
-            for symbol in ("sandbox.lease.v1.LeaseService", "sandbox.lease.v1.LeaseService.Exec", "sandbox.lease.v1.Lease",
-                           "sandbox.lease.v1.Lease.id", "sandbox.lease.v1.Command.EnvEntry",
+            for symbol in ("sandbox.lease.v1.LeaseService", "sandbox.lease.v1.LeaseService.Exec",
+                           "sandbox.lease.v1.Lease", "sandbox.lease.v1.Lease.id", "sandbox.lease.v1.Command.EnvEntry",
                            "sandbox.lease.v1.LeaseStatus", "sandbox.lease.v1.LEASE_STATUS_ACTIVE",
                            "sandbox.lease.v1.StreamExecRequest.request"):
                 self.assertEqual(self.files(self.ask(version, file_containing_symbol=symbol)), wanted, symbol)
@@ -573,7 +575,8 @@ class Stop(Case):
     def begin(self, lease_id):
         channel = self.channel()
         call = channel.unary_unary("/test.Plumbing/Unary", response_deserializer=lease_pb2.GetLeaseResponse.FromString)
-        future = call.future(lease_pb2.GetLeaseRequest(lease_id=lease_id).SerializeToString(), metadata=bearer(), timeout=60)
+        request = lease_pb2.GetLeaseRequest(lease_id=lease_id).SerializeToString()
+        future = call.future(request, metadata=bearer(), timeout=60)
         self.unary(channel)  # on the same connection: when it is answered, the one before has arrived
         return future
 
