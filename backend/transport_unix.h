@@ -7,8 +7,8 @@
 #include "backend/transport.h"
 #include <uv.h>
 
-/* path: of the listening socket, at most 107 bytes; copied. Nobody listening there reads as REASON_LEASE_NOT_FOUND: the
- * sandbox is gone. NULL without memory. */
+/* path: of the listening socket, of any length; its last component at most 80 bytes. Copied. Nobody listening there
+ * reads as REASON_LEASE_NOT_FOUND: the sandbox is gone. NULL without memory. */
 struct transport *transport_unix_new(uv_loop_t *loop, const char *path);
 
 #endif
