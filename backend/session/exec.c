@@ -2,8 +2,9 @@
  * One command on the agent: started once, taken up again after a broken connection from the offsets that were got, and
  * bounded here whatever the agent says.
  */
-#include "backend/session/internal.h"
+#include "backend/session/exec.h"
 
+#include "backend/session/reply.h"
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/memory.h"
@@ -11,324 +12,219 @@
 #include "sandbox/agent/v1/agent.pb-c.h"
 #include <string.h>
 
-enum { ID_BYTES = 16, STDIN_CHUNK = 65536, STDIN_KEPT = 1 << 20, STDIN_HIGH = 256 * 1024 };
+#define HELD_MOST (768 * 1024)         /* with a slow user: no attach before he has taken some */
+#define INPUT_LIMIT (32 * 1024 * 1024) /* the user passes at most so much and what he was told to stop at */
+#define SIGNALS 64
+#define KILLED 9
 
-#define REATTACH (30 * CLOCK_SECOND)
-#define GRACE (2 * CLOCK_SECOND) /* what the agent's own timer gets before ours acts */
-
-/* Standard input that the agent may not have taken: everything from `taken` on, in one buffer. */
-struct input {
-  uint8_t *bytes;
-  size_t length, capacity;
-  uint64_t start; /* offset of bytes[0] */
-  uint64_t sent;  /* offset up to which it was queued on the present call */
-  bool end, end_sent, waiting;
-};
-
-struct session_exec {
-  struct operation operation;
-  const struct session_exec_events *events;
-  void *context;
-  uint8_t id[ID_BYTES];
-  char *command, *cwd;
-  struct session_variable *environment; /* one block, strings behind it */
-  size_t environment_count;
-  int64_t timeout;
-  uint64_t output_limit;
-  bool stdin_open;
-  bool sent;    /* RunStart was queued once */
-  bool started; /* the agent said so on the present call */
-  bool told;    /* the owner knows */
-  uint64_t generation;
-  uint64_t got[2];
-  size_t held;  /* bytes given to the owner on the present call and not consumed */
-  size_t stale; /* the same of former calls: no window to give back */
-  struct input input;
-  bool cancelled;
-  enum session_ended forced; /* decided here; the agent's word does not count */
-  bool has_end;
-  struct session_end end;
-};
-
-static struct session_exec *exec_of(struct operation *operation)
-{
+static struct session_exec *exec_of(struct operation *operation) {
   return (struct session_exec *)(void *)operation;
 }
 
-/* --- the end --- */
+/* --- its end --- */
 
-static void exec_release(struct session_exec *exec)
-{
-  memory_free(exec->command);
-  memory_free(exec->cwd);
-  memory_free(exec->environment);
-  memory_free(exec->input.bytes);
-  exec->command = exec->cwd = NULL;
-  exec->environment = NULL;
-  exec->input.bytes = NULL;
-}
-
-/* err is not freed. */
-static void exec_finish(struct session_exec *exec, const struct session_end *end, struct error *err)
-{
-  const struct session_exec_events *events = exec->events;
-  void *context = exec->context;
-  struct session_end copy = end ? *end : (struct session_end){0};
-  exec_release(exec);
+/* end NULL: it could not be started. */
+static void end_with(struct session_exec *exec, const struct session_end *end, struct error *err) {
+  memory_free(exec->request);
+  exec->request = NULL;
+  buffer_free(&exec->input.kept);
   operation_finish(&exec->operation);
-  events->ended(context, end ? &copy : NULL, err);
+  exec->events->ended(exec->context, end, err);
+  operation_told(&exec->operation);
 }
 
-static void exec_finish_as(struct session_exec *exec, enum session_ended ended_by)
-{
-  struct session_end end = {.ended_by = ended_by, .exit_code = 137, .signal = 9, .stdout_bytes = exec->got[0], .stderr_bytes = exec->got[1]};
-  exec_finish(exec, &end, NULL);
+static void end_as(struct session_exec *exec, enum session_ended ended_by) {
+  struct session_end end = {.ended_by = ended_by,
+                            .exit_code = 128 + KILLED,
+                            .signal = KILLED,
+                            .stdout_bytes = exec->got[0],
+                            .stderr_bytes = exec->got[1]};
+  end_with(exec, &end, NULL);
 }
 
-static void exec_not_started(struct session_exec *exec, enum reason reason, const char *detail)
-{
-  CLEANUP_ERROR struct error *err = NULL;
-  error_set_detail(&err, reason, "%s", detail);
-  exec_finish(exec, NULL, err);
+static void end_unstarted(struct session_exec *exec, enum reason reason, const char *detail) {
+  struct error *err CLEANUP_ERROR = NULL;
+  error_set_detail(&err, reason, "%.*s", DETAIL_SIZE, detail);
+  end_with(exec, NULL, err);
 }
 
-/* Kills it; the end comes when the call is over. */
-static void exec_force(struct session_exec *exec, enum session_ended ended_by)
-{
+/* The command may run, but nobody knows. */
+static void end_lost(struct session_exec *exec, const char *detail) {
+  operation_reset(&exec->operation);
+  if (exec->told || exec->forced)
+    end_as(exec, exec->forced ? exec->forced : SESSION_ENDED_LOST);
+  else
+    end_unstarted(exec, REASON_SANDBOX_NOT_READY, detail);
+}
+
+/* Kills it. Without a connection that is an errand for the next one: the agent keeps the command until then. */
+static void end_forced(struct session_exec *exec) {
+  exec->operation.errand = exec->stage == EXEC_AWAY;
+  if (exec->operation.errand)
+    operation_due(&exec->operation, exec->away_since + session_patience.reattach);
+  operation_reset(&exec->operation);
+  end_as(exec, exec->forced);
+}
+
+void exec_force(struct session_exec *exec, enum session_ended ended_by) {
   if (!exec->forced)
     exec->forced = ended_by;
-  if (exec->operation.call) {
-    wire_call_cancel(exec->operation.call);
-    session_schedule(exec->operation.session);
-  }
-}
-
-/* --- standard input --- */
-
-static int input_append(struct input *input, const uint8_t *bytes, size_t length)
-{
-  if (input->length + length > input->capacity) {
-    size_t capacity = input->capacity ? input->capacity : STDIN_CHUNK;
-    while (capacity < input->length + length)
-      capacity *= 2;
-    uint8_t *grown = memory_resize(input->bytes, capacity);
-    if (!grown)
-      return -1;
-    input->bytes = grown;
-    input->capacity = capacity;
-  }
-  memcpy(input->bytes + input->length, bytes, length);
-  input->length += length;
-  return 0;
-}
-
-/* What was sent and lies further back than any window is with the agent for certain. */
-static void input_trim(struct input *input)
-{
-  uint64_t behind = input->sent - input->start;
-  if (behind <= STDIN_KEPT)
-    return;
-  size_t drop = (size_t)(behind - STDIN_KEPT);
-  memmove(input->bytes, input->bytes + drop, input->length - drop);
-  input->length -= drop;
-  input->start += drop;
-}
-
-static void input_send(struct session_exec *exec)
-{
-  struct input *input = &exec->input;
-  struct operation *operation = &exec->operation;
-  while (operation->call && exec->started && input->sent < input->start + input->length &&
-         wire_call_queued(operation->call) < STDIN_HIGH) {
-    size_t at = (size_t)(input->sent - input->start), length = input->length - at;
-    if (length > STDIN_CHUNK)
-      length = STDIN_CHUNK;
-    Sandbox__Agent__V1__StdinChunk chunk = SANDBOX__AGENT__V1__STDIN_CHUNK__INIT;
-    chunk.data = (ProtobufCBinaryData){.data = input->bytes + at, .len = length};
-    chunk.offset = input->sent;
-    Sandbox__Agent__V1__RunRequest request = SANDBOX__AGENT__V1__RUN_REQUEST__INIT;
-    request.request_case = SANDBOX__AGENT__V1__RUN_REQUEST__REQUEST_STDIN;
-    request.stdin = &chunk;
-    if (operation_send(operation, &request.base) < 0)
-      return; /* the call is over, or memory is short: `writable` or the next call tries again */
-    input->sent += length;
-  }
-  input_trim(input);
-  if (operation->call && exec->started && input->end && !input->end_sent && input->sent == input->start + input->length) {
-    Sandbox__Agent__V1__StdinEnd end = SANDBOX__AGENT__V1__STDIN_END__INIT;
-    Sandbox__Agent__V1__RunRequest request = SANDBOX__AGENT__V1__RUN_REQUEST__INIT;
-    request.request_case = SANDBOX__AGENT__V1__RUN_REQUEST__REQUEST_STDIN_END;
-    request.stdin_end = &end;
-    input->end_sent = operation_send(operation, &request.base) == 0;
-  }
-}
-
-static bool input_full(const struct session_exec *exec)
-{
-  return exec->input.start + exec->input.length - exec->input.sent >= STDIN_HIGH;
-}
-
-static void input_wanted(struct session_exec *exec)
-{
-  if (!exec->input.waiting || input_full(exec))
-    return;
-  exec->input.waiting = false;
-  exec->events->stdin_wanted(exec->context);
-}
-
-bool session_exec_stdin(struct session_exec *exec, const uint8_t *bytes, size_t length)
-{
-  if (!exec->stdin_open || exec->input.end || exec->has_end)
-    return true;
-  if (input_append(&exec->input, bytes, length) < 0) {
-    exec_force(exec, SESSION_ENDED_LOST); /* a gap would be worse */
-    return true;
-  }
-  input_send(exec);
-  exec->input.waiting = input_full(exec);
-  return !exec->input.waiting;
-}
-
-void session_exec_stdin_end(struct session_exec *exec)
-{
-  exec->input.end = true;
-  if (exec->stdin_open)
-    input_send(exec);
-}
-
-void session_exec_signal(struct session_exec *exec, int number)
-{
-  Sandbox__Agent__V1__Signal signal_message = SANDBOX__AGENT__V1__SIGNAL__INIT;
-  signal_message.number = number;
-  Sandbox__Agent__V1__RunRequest request = SANDBOX__AGENT__V1__RUN_REQUEST__INIT;
-  request.request_case = SANDBOX__AGENT__V1__RUN_REQUEST__REQUEST_SIGNAL;
-  request.signal = &signal_message;
-  if (exec->sent)
-    operation_send(&exec->operation, &request.base);
+  operation_due(&exec->operation, 1);
 }
 
 /* --- starting and taking up --- */
 
-static int start_send(struct session_exec *exec)
-{
-  Sandbox__Agent__V1__RunStart start = SANDBOX__AGENT__V1__RUN_START__INIT;
-  start.id = (ProtobufCBinaryData){.data = exec->id, .len = ID_BYTES};
-  start.command = exec->command;
-  start.cwd = exec->cwd;
-  start.timeout_milliseconds = (uint64_t)(exec->timeout / CLOCK_MILLISECOND);
-  start.output_limit_bytes = exec->output_limit;
-  start.stdin = exec->stdin_open;
-  size_t count = exec->environment_count;
-  CLEANUP_MEMORY Sandbox__Agent__V1__EnvironmentVariable *variables = memory_array(count + 1, sizeof *variables);
-  CLEANUP_MEMORY Sandbox__Agent__V1__EnvironmentVariable **pointers = memory_array(count + 1, sizeof *pointers);
-  if (!variables || !pointers)
-    return -1;
-  for (size_t i = 0; i < count; i++) {
-    sandbox__agent__v1__environment_variable__init(&variables[i]);
-    variables[i].name = (char *)exec->environment[i].name;
-    variables[i].value = (char *)exec->environment[i].value;
-    pointers[i] = &variables[i];
-  }
-  start.environment = pointers;
-  start.n_environment = count;
-  Sandbox__Agent__V1__RunRequest request = SANDBOX__AGENT__V1__RUN_REQUEST__INIT;
-  request.request_case = SANDBOX__AGENT__V1__RUN_REQUEST__REQUEST_START;
-  request.start = &start;
-  return operation_send(&exec->operation, &request.base);
+static void set_due(struct session_exec *exec) {
+  int64_t due = exec->wait_until;
+  if (exec->timeout_at != 0 && (due == 0 || exec->timeout_at < due))
+    due = exec->timeout_at;
+  operation_due(&exec->operation, exec->forced ? 1 : due);
 }
 
-static int attach_send(struct session_exec *exec)
-{
+static void wait_for(struct session_exec *exec, enum exec_stage stage, int64_t patience) {
+  exec->stage = stage;
+  exec->wait_until = patience ? clock_boot() + patience : 0;
+  set_due(exec);
+}
+
+static void start(struct session_exec *exec) {
+  struct operation *operation = &exec->operation;
+  if (operation_call(operation) != 0 || wire_call_send(operation->call, exec->request, exec->request_length) != 0) {
+    end_lost(exec, "no memory, or too many calls");
+    return;
+  }
+  exec->generation = operation->session->generation;
+  if (exec->timeout != 0 && exec->timeout_at == 0)
+    exec->timeout_at = clock_boot() + exec->timeout + session_patience.grace;
+  exec->input.sent = exec->input.start;
+  wait_for(exec, EXEC_STARTING, session_patience.start);
+  exec_input_run(exec);
+}
+
+static void attach(struct session_exec *exec) {
   Sandbox__Agent__V1__RunAttach attach = SANDBOX__AGENT__V1__RUN_ATTACH__INIT;
-  attach.id = (ProtobufCBinaryData){.data = exec->id, .len = ID_BYTES};
+  attach.id = (ProtobufCBinaryData){.data = exec->id, .len = EXEC_ID_BYTES};
   attach.stdout_offset = exec->got[0];
   attach.stderr_offset = exec->got[1];
   Sandbox__Agent__V1__RunRequest request = SANDBOX__AGENT__V1__RUN_REQUEST__INIT;
   request.request_case = SANDBOX__AGENT__V1__RUN_REQUEST__REQUEST_ATTACH;
   request.attach = &attach;
-  return operation_send(&exec->operation, &request.base);
+  exec->stage = EXEC_ATTACHING;
+  if (operation_call(&exec->operation) == 0 && operation_send(&exec->operation, &request.base) == 0) {
+    if (!exec->operation.finished)
+      wait_for(exec, EXEC_ATTACHING, session_patience.start);
+  } else if (!exec->operation.finished) {
+    end_lost(exec, "no memory, or too many calls");
+  }
 }
 
-static void exec_open(struct operation *operation)
-{
+static void exec_open(struct operation *operation) {
   struct session_exec *exec = exec_of(operation);
-  uint64_t generation = session_generation(operation->session);
-  if (exec->forced && !exec->sent) {
-    exec_finish_as(exec, exec->forced);
-    return;
+  bool same = exec->generation == operation->session->generation;
+  if (exec->forced && !operation->finished)
+    return; /* it is about to be ended */
+  if (exec->stage == EXEC_NEW) {
+    start(exec);
+  } else if (!same && operation->finished) {
+    operation->errand = false;
+    operation_done(operation);
+  } else if (!same) {
+    end_lost(exec, "the agent is not the one that it was");
+  } else if (operation->finished || exec->held + exec->stale <= HELD_MOST) {
+    attach(exec);
   }
-  if (exec->sent && exec->generation != generation) {
-    exec_finish_as(exec, exec->forced ? exec->forced : SESSION_ENDED_LOST);
-    return;
-  }
-  bool again = exec->sent;
-  exec->started = false;
+}
+
+static void exec_lost(struct operation *operation, bool violated) {
+  struct session_exec *exec = exec_of(operation);
   exec->stale += exec->held;
   exec->held = 0;
-  if (!operation_call(operation, "/sandbox.agent.v1.AgentService/Run") || (again ? attach_send(exec) : start_send(exec)) < 0) {
-    if (operation->call)
-      wire_call_cancel(operation->call);
-    if (!exec->forced)
-      exec->forced = SESSION_ENDED_LOST;
-    if (!operation->call)
-      exec_finish_as(exec, exec->forced);
+  exec->away_since = clock_boot();
+  if (violated)
+    end_lost(exec, "the agent broke the protocol");
+  else
+    wait_for(exec, EXEC_AWAY, session_patience.reattach);
+}
+
+static void exec_overdue(struct operation *operation, int64_t now) {
+  struct session_exec *exec = exec_of(operation);
+  if (operation->finished) {
+    operation->errand = false;
+    operation_done(operation);
     return;
   }
-  exec->sent = true;
-  exec->generation = generation;
-  operation->patience = REATTACH;
-  if (!again && exec->timeout) {
-    operation->guard = clock_boot() + exec->timeout + GRACE;
-    session_guard_changed(operation->session);
-  }
+  if (!exec->forced && exec->timeout_at != 0 && exec->timeout_at <= now)
+    exec->forced = SESSION_ENDED_TIMED_OUT;
+  if (exec->forced)
+    end_forced(exec);
+  else if (exec->wait_until != 0 && exec->wait_until <= now)
+    end_lost(exec, operation->session->detail[0] ? operation->session->detail : "no answer in time");
+  else
+    set_due(exec);
 }
 
 /* --- what the agent says --- */
 
-static void started_take(struct session_exec *exec, const Sandbox__Agent__V1__RunStarted *started)
-{
-  struct input *input = &exec->input;
-  bool first = !exec->started;
-  if (!first || started->stdin_offset < input->start || started->stdin_offset > input->start + input->length) {
-    session_violated(exec->operation.session, "started with an impossible offset, or twice");
-    return;
+static void send_signals(struct session_exec *exec) {
+  for (int number = 1; exec->signals != 0 && number <= SIGNALS; number++) {
+    uint64_t bit = (uint64_t)1 << (number - 1);
+    if (!(exec->signals & bit))
+      continue;
+    exec->signals &= ~bit;
+    Sandbox__Agent__V1__Signal signal = SANDBOX__AGENT__V1__SIGNAL__INIT;
+    signal.number = number;
+    Sandbox__Agent__V1__RunRequest request = SANDBOX__AGENT__V1__RUN_REQUEST__INIT;
+    request.request_case = SANDBOX__AGENT__V1__RUN_REQUEST__REQUEST_SIGNAL;
+    request.signal = &signal;
+    if (operation_send(&exec->operation, &request.base) != 0)
+      exec_force(exec, SESSION_ENDED_LOST); /* without memory */
   }
-  exec->started = true;
-  input->sent = started->stdin_offset;
-  input->end_sent = false;
-  if (exec->forced) {
-    exec_force(exec, exec->forced); /* cancelled while the connection was away */
-    return;
+}
+
+static const char *take_started(struct session_exec *exec, const struct reply *reply) {
+  bool fresh = exec->stage == EXEC_STARTING;
+  if (!fresh && exec->stage != EXEC_ATTACHING)
+    return "it says twice that a command runs";
+  if (exec->operation.finished) { /* that was the errand */
+    exec->operation.errand = false;
+    operation_reset(&exec->operation);
+    return NULL;
   }
+  if (fresh ? reply->offset != 0 : exec_input_resume(exec, reply->offset) != 0)
+    return "an impossible offset of standard input";
+  memory_free(exec->request);
+  exec->request = NULL;
+  wait_for(exec, EXEC_RUNNING, 0);
   if (!exec->told) {
     exec->told = true;
     exec->events->started(exec->context);
   }
-  input_send(exec);
-  input_wanted(exec);
+  if (exec->operation.finished)
+    return NULL;
+  send_signals(exec);
+  exec_input_run(exec);
+  exec_input_tell(exec);
+  return NULL;
 }
 
-/* Returns how many bytes the owner now holds. */
-static size_t output_take(struct session_exec *exec, const Sandbox__Agent__V1__OutputChunk *chunk)
-{
-  if (chunk->stream < 1 || chunk->stream > 2 || chunk->offset != exec->got[chunk->stream - 1] || chunk->data.len == 0 ||
-      chunk->data.len > LIMIT_CHUNK_BYTES || exec->has_end) {
-    session_violated(exec->operation.session, "output that is out of order");
-    return 0;
-  }
-  uint64_t *got = &exec->got[chunk->stream - 1], offset = *got;
-  if (exec->output_limit && offset + chunk->data.len > exec->output_limit) {
+static const char *take_output(struct session_exec *exec, const struct reply *reply) {
+  uint64_t *got = &exec->got[reply->stream - 1], offset = *got;
+  if (reply->offset != offset || reply->length > UINT64_MAX - offset)
+    return "output that is not what comes next";
+  size_t length = reply->length;
+  bool over = exec->output_limit != 0 && length > exec->output_limit - offset;
+  if (over)
+    length = (size_t)(exec->output_limit - offset);
+  *got += length;
+  exec->held += length;
+  if (length > 0)
+    exec->events->output(exec->context, reply->stream, offset, reply->bytes, length);
+  if (over && !exec->operation.finished)
     exec_force(exec, SESSION_ENDED_OUTPUT_LIMIT);
-    return 0;
-  }
-  *got += chunk->data.len;
-  exec->held += chunk->data.len;
-  exec->events->output(exec->context, (int)chunk->stream, offset, chunk->data.data, chunk->data.len);
-  return chunk->data.len;
+  return NULL;
 }
 
-static enum session_ended ended_by(Sandbox__Agent__V1__RunEndedBy by)
-{
+static enum session_ended ended_by(int by) {
   switch (by) {
   case SANDBOX__AGENT__V1__RUN_ENDED_BY__RUN_ENDED_BY_EXITED:
     return SESSION_ENDED_EXITED;
@@ -345,176 +241,171 @@ static enum session_ended ended_by(Sandbox__Agent__V1__RunEndedBy by)
   }
 }
 
-static void end_take(struct session_exec *exec, const Sandbox__Agent__V1__RunEnd *end)
-{
-  enum session_ended by = ended_by(end->ended_by);
-  bool whole = end->stdout_bytes == exec->got[0] && end->stderr_bytes == exec->got[1];
-  if (exec->has_end || end->exit_code < 0 || end->exit_code > 255 || end->signal < 0 || end->signal > 64 ||
-      (!whole && by != SESSION_ENDED_OUTPUT_LIMIT && by != SESSION_ENDED_LOST)) {
-    session_violated(exec->operation.session, "an end that does not fit the output");
-    return;
+static const char *take_end(struct session_exec *exec, const struct reply *reply) {
+  enum session_ended by = ended_by(reply->ended_by);
+  bool whole = reply->stdout_bytes == exec->got[0] && reply->stderr_bytes == exec->got[1];
+  if (!whole && by != SESSION_ENDED_OUTPUT_LIMIT && by != SESSION_ENDED_LOST)
+    return "an end that does not fit the output";
+  if ((by == SESSION_ENDED_SIGNALLED) != (reply->signal != 0) && by <= SESSION_ENDED_SIGNALLED)
+    return "an end that contradicts itself";
+  struct session_end end = {.ended_by = by,
+                            .exit_code = reply->signal ? 128 + reply->signal : reply->exit_code,
+                            .signal = reply->signal,
+                            .stdout_bytes = exec->got[0],
+                            .stderr_bytes = exec->got[1]};
+  end_with(exec, &end, NULL);
+  return NULL;
+}
+
+static const char *take(struct session_exec *exec, const struct reply *reply) {
+  if (reply->kind == REPLY_STARTED)
+    return take_started(exec, reply);
+  if (exec->operation.finished || exec->forced)
+    return NULL;
+  if (exec->stage != EXEC_RUNNING)
+    return "output of a command before it was started";
+  if (reply->kind == REPLY_OUTPUT)
+    return take_output(exec, reply);
+  return reply->kind == REPLY_END ? take_end(exec, reply) : "an answer of no kind";
+}
+
+static void exec_message(struct operation *operation, const uint8_t *bytes, size_t length) {
+  struct session_exec *exec = exec_of(operation);
+  struct session *session = operation->session;
+  struct reply reply;
+  reply_read_run(bytes, length, &reply);
+  /* Output is given back by session_exec_consume, and what the user was not given is not given back at all. */
+  wire_call_consume(operation->call, reply.kind == REPLY_OUTPUT ? length - reply.length : length);
+  const char *wrong = reply.kind == REPLY_BAD ? "an answer that cannot be read" : take(exec, &reply);
+  if (wrong)
+    connection_violated(session, wrong);
+}
+
+static void exec_writable(struct operation *operation) {
+  struct session_exec *exec = exec_of(operation);
+  exec_input_run(exec);
+  exec_input_tell(exec);
+}
+
+/* The agent ended the call and did not say how the command ended. */
+static void exec_closed(struct operation *operation, int status, const char *text) {
+  struct session_exec *exec = exec_of(operation);
+  enum reason reason = reply_reason(text);
+  bool unseen = exec->stage == EXEC_ATTACHING && !exec->told && reason == REASON_NOT_FOUND;
+  if (unseen && exec->request && clock_boot() - exec->away_since < session_patience.restart && !exec->forced) {
+    wait_for(exec, EXEC_NEW, session_patience.start);
+    session_schedule(operation->session);
+  } else if (exec->told || exec->forced) {
+    end_lost(exec, text);
+  } else {
+    bool ours = reason == REASON_INTERNAL || reason == REASON_INVALID_REQUEST;
+    end_unstarted(exec, ours && status != WIRE_OK ? REASON_INTERNAL : REASON_SANDBOX_NOT_READY, text);
   }
-  exec->has_end = true;
-  exec->end = (struct session_end){.ended_by = by,
-                                   .exit_code = end->signal ? 128 + end->signal : end->exit_code,
-                                   .signal = end->signal,
-                                   .stdout_bytes = exec->got[0],
-                                   .stderr_bytes = exec->got[1]};
 }
 
-/* Returns how many bytes of the message the owner now holds. */
-static size_t response_take(struct session_exec *exec, const Sandbox__Agent__V1__RunResponse *response)
-{
-  switch (response->response_case) {
-  case SANDBOX__AGENT__V1__RUN_RESPONSE__RESPONSE_STARTED:
-    started_take(exec, response->started);
-    return 0;
-  case SANDBOX__AGENT__V1__RUN_RESPONSE__RESPONSE_OUTPUT:
-    return exec->forced ? 0 : output_take(exec, response->output);
-  case SANDBOX__AGENT__V1__RUN_RESPONSE__RESPONSE_END:
-    if (!exec->forced)
-      end_take(exec, response->end);
-    return 0;
-  default:
-    session_violated(exec->operation.session, "an answer of no kind");
-    return 0;
+static void exec_fail(struct operation *operation, const struct error *why) {
+  end_lost(exec_of(operation), error_detail(why));
+}
+
+static void exec_abandon(struct operation *operation, enum session_ended why) {
+  struct session_exec *exec = exec_of(operation);
+  end_as(exec, exec->forced ? exec->forced : why);
+}
+
+static void exec_release(struct operation *operation) {
+  struct session_exec *exec = exec_of(operation);
+  memory_free(exec->request);
+  buffer_free(&exec->input.kept);
+}
+
+static size_t exec_memory(const struct operation *operation) {
+  const struct session_exec *exec = (const struct session_exec *)(const void *)operation;
+  return sizeof *exec + exec->request_length + exec->input.kept.capacity;
+}
+
+/* --- what the user asks for --- */
+
+static uint8_t *pack_start(const struct session_exec *exec, const struct session_command *command, size_t *length) {
+  size_t count = command->environment_count;
+  CLEANUP_MEMORY Sandbox__Agent__V1__EnvironmentVariable *variables = memory_array(count + 1, sizeof *variables);
+  CLEANUP_MEMORY Sandbox__Agent__V1__EnvironmentVariable **pointers = memory_array(count + 1, sizeof *pointers);
+  if (!variables || !pointers)
+    return NULL;
+  for (size_t i = 0; i < count; i++) {
+    sandbox__agent__v1__environment_variable__init(&variables[i]);
+    variables[i].name = (char *)(uintptr_t)command->environment[i].name;
+    variables[i].value = (char *)(uintptr_t)command->environment[i].value;
+    pointers[i] = &variables[i];
   }
-}
-
-static void exec_message(struct operation *operation, const uint8_t *bytes, size_t length)
-{
-  struct wire_call *call = operation->call;
-  Sandbox__Agent__V1__RunResponse *response =
-      (Sandbox__Agent__V1__RunResponse *)message_unpack(&sandbox__agent__v1__run_response__descriptor, bytes, length, NULL);
-  size_t kept = 0;
-  if (response)
-    kept = response_take(exec_of(operation), response);
-  else
-    session_violated(operation->session, "an answer that cannot be read");
-  wire_call_consume(call, length - kept); /* the payload is given back by session_exec_consume */
-  if (response)
-    protobuf_c_message_free_unpacked(&response->base, NULL);
-}
-
-static void exec_writable(struct operation *operation)
-{
-  struct session_exec *exec = exec_of(operation);
-  input_send(exec);
-  input_wanted(exec);
-}
-
-static void exec_closed(struct operation *operation, int status, const char *text)
-{
-  static const enum reason allowed[] = {REASON_INVALID_REQUEST, REASON_NONE};
-  struct session_exec *exec = exec_of(operation);
-  if (exec->forced)
-    exec_finish_as(exec, exec->forced);
-  else if (exec->has_end)
-    exec_finish(exec, &exec->end, NULL);
-  else if (status == WIRE_UNAVAILABLE)
-    operation->waiting_since = clock_boot();
-  else if (!exec->told)
-    exec_not_started(exec, status_reason(status, text, allowed, REASON_SANDBOX_NOT_READY), text);
-  else
-    exec_finish_as(exec, SESSION_ENDED_LOST);
-}
-
-static void exec_abandon(struct operation *operation, enum session_ended why, const struct error *err)
-{
-  struct session_exec *exec = exec_of(operation);
-  if (exec->has_end && !exec->forced)
-    exec_finish(exec, &exec->end, NULL);
-  else if (exec->forced)
-    exec_finish_as(exec, exec->forced);
-  else if (!exec->sent && why == SESSION_ENDED_LOST)
-    exec_not_started(exec, REASON_SANDBOX_NOT_READY, error_detail(err));
-  else
-    exec_finish_as(exec, why);
-}
-
-static void exec_overdue(struct operation *operation)
-{
-  struct session_exec *exec = exec_of(operation);
-  exec_force(exec, SESSION_ENDED_TIMED_OUT);
-  if (!operation->call)
-    exec_finish_as(exec, SESSION_ENDED_TIMED_OUT);
-}
-
-/* --- the interface --- */
-
-/* One block: the list, then the strings. */
-static struct session_variable *environment_copy(const struct session_variable *from, size_t count)
-{
-  size_t size = (count + 1) * sizeof *from;
-  for (size_t i = 0; i < count; i++)
-    size += strlen(from[i].name) + strlen(from[i].value) + 2;
-  struct session_variable *copy = memory_new(size);
-  char *at = copy ? (char *)(copy + count + 1) : NULL;
-  for (size_t i = 0; copy && i < count; i++) {
-    copy[i].name = at;
-    at = stpcpy(at, from[i].name) + 1;
-    copy[i].value = at;
-    at = stpcpy(at, from[i].value) + 1;
-  }
-  return copy;
+  Sandbox__Agent__V1__RunStart message = SANDBOX__AGENT__V1__RUN_START__INIT;
+  message.id = (ProtobufCBinaryData){.data = (uint8_t *)(uintptr_t)exec->id, .len = EXEC_ID_BYTES};
+  message.command = (char *)(uintptr_t)command->command;
+  message.cwd = (char *)(uintptr_t)command->cwd;
+  message.environment = pointers;
+  message.n_environment = count;
+  message.timeout_milliseconds = ((uint64_t)command->timeout + CLOCK_MILLISECOND - 1) / CLOCK_MILLISECOND;
+  message.output_limit_bytes = command->output_limit;
+  message.stdin = command->stdin_open;
+  Sandbox__Agent__V1__RunRequest request = SANDBOX__AGENT__V1__RUN_REQUEST__INIT;
+  request.request_case = SANDBOX__AGENT__V1__RUN_REQUEST__REQUEST_START;
+  request.start = &message;
+  return message_pack(&request.base, length);
 }
 
 struct session_exec *session_exec_start(struct session *session, const struct session_command *command,
-                                        const struct session_exec_events *events, void *context)
-{
-  static const struct operation_kind kind = {.open = exec_open, .message = exec_message, .writable = exec_writable,
-                                             .closed = exec_closed, .abandon = exec_abandon};
+                                        const struct session_exec_events *events, void *context) {
+  static const struct operation_kind kind = {.method = "/sandbox.agent.v1.AgentService/Run",
+                                             .open = exec_open,
+                                             .message = exec_message,
+                                             .writable = exec_writable,
+                                             .closed = exec_closed,
+                                             .lost = exec_lost,
+                                             .overdue = exec_overdue,
+                                             .fail = exec_fail,
+                                             .abandon = exec_abandon,
+                                             .release = exec_release,
+                                             .memory = exec_memory};
   struct session_exec *exec = memory_zero(sizeof *exec);
   if (!exec)
     return NULL;
-  exec->command = memory_string(command->command);
-  exec->cwd = memory_string(command->cwd);
-  exec->environment = environment_copy(command->environment, command->environment_count);
-  if (!exec->command || !exec->cwd || !exec->environment) {
-    exec_release(exec);
+  random_bytes(exec->id, EXEC_ID_BYTES);
+  exec->request = pack_start(exec, command, &exec->request_length);
+  if (!exec->request) {
     memory_free(exec);
     return NULL;
   }
-  exec->environment_count = command->environment_count;
   exec->events = events;
   exec->context = context;
   exec->timeout = command->timeout;
   exec->output_limit = command->output_limit;
-  exec->stdin_open = command->stdin_open;
-  exec->operation.on_guard = exec_overdue;
-  random_bytes(exec->id, ID_BYTES);
+  exec->input.none = !command->stdin_open;
+  buffer_init(&exec->input.kept, INPUT_LIMIT);
   operation_add(session, &exec->operation, &kind);
+  wait_for(exec, EXEC_NEW, session->connect_timeout);
   return exec;
 }
 
-void session_exec_consume(struct session_exec *exec, size_t length)
-{
+void session_exec_consume(struct session_exec *exec, size_t length) {
   size_t stale = length < exec->stale ? length : exec->stale;
   exec->stale -= stale;
   length -= stale;
   if (length > exec->held)
     length = exec->held;
   exec->held -= length;
-  if (length && exec->operation.call) {
-    wire_call_consume(exec->operation.call, length);
-    session_schedule(exec->operation.session);
-  }
+  operation_consume(&exec->operation, length);
+  if (stale > 0 && exec->stage == EXEC_AWAY)
+    session_schedule(exec->operation.session); /* an attach may have waited for it */
 }
 
-static void exec_cancel_now(struct operation *operation)
-{
-  struct session_exec *exec = exec_of(operation);
-  if (!operation->call && !exec->sent)
-    exec_finish_as(exec, exec->forced);
-}
-
-void session_exec_cancel(struct session_exec *exec)
-{
-  exec_force(exec, SESSION_ENDED_CANCELLED);
-  if (exec->operation.call)
+void session_exec_signal(struct session_exec *exec, int number) {
+  if (number < 1 || number > SIGNALS || exec->operation.finished)
     return;
-  /* Nothing to wait for, or a connection to come; never called back from here. */
-  exec->operation.on_guard = exec->sent ? exec_overdue : exec_cancel_now;
-  exec->operation.guard = clock_boot() + (exec->sent ? REATTACH : 0);
-  session_guard_changed(exec->operation.session);
+  exec->signals |= (uint64_t)1 << (number - 1);
+  if (exec->operation.call && (exec->stage == EXEC_RUNNING || exec->stage == EXEC_STARTING))
+    send_signals(exec);
+}
+
+void session_exec_cancel(struct session_exec *exec) {
+  if (!exec->operation.finished)
+    exec_force(exec, SESSION_ENDED_CANCELLED);
 }
