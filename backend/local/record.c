@@ -2,6 +2,7 @@
 #include "record.h"
 
 #include "base/buffer.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { RECORD_LIMIT = 8192, FORMAT = 1 };
@@ -49,6 +51,11 @@ int record_write(const char *path, const struct record *record, struct error **e
   CLEANUP_FD int fd = open(buffer_text(&temporary), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0 || write(fd, text.data, text.length) != (ssize_t)text.length || rename(buffer_text(&temporary), path) < 0)
     return error_set_errno(err, errno, "cannot write %s", path);
+  /* The file's time is the last use, which comes back after a restart. */
+  int64_t used = record->sandbox.last_used_at;
+  struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = used / CLOCK_SECOND, .tv_nsec = used % CLOCK_SECOND}};
+  if (record->bound)
+    futimens(fd, times);
   return 0;
 }
 
