@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@ enum {
   KEEPALIVE_IDLE_SECONDS = 30, /* then a client whose machine is gone is found out, even while a long command runs */
   KEEPALIVE_INTERVAL_SECONDS = 10,
   KEEPALIVE_PROBES = 3,
+  PORT_DIGITS = 5,
 };
 
 #define RULE "SANDBOX_ADDRESS must be host:port, or several separated by commas"
@@ -56,6 +58,10 @@ static int split(char *address, char **host, char **port) {
   *colon = '\0';
   *host = address;
   *port = colon + 1;
+  /* getaddrinfo takes names and lets numbers wrap. */
+  size_t digits = strspn(*port, "0123456789");
+  if ((*port)[digits] || digits > PORT_DIGITS || strtoul(*port, NULL, 10) > UINT16_MAX)
+    return -1;
   size_t length = strlen(address);
   if (address[0] == '[' && length > 2 && address[length - 1] == ']') {
     address[length - 1] = '\0';
