@@ -300,6 +300,7 @@ static void stop_finish(struct local_backend *local)
   local->stopped = NULL;
   if (!stopped)
     return;
+  local_recover_rest(local);
   cgroup_close(&local->cgroups);
   stopped(local->stopped_context, NULL);
 }
@@ -474,6 +475,7 @@ static void local_sweep(struct backend *backend)
 {
   struct local_backend *local = local_of(backend);
   int64_t now = clock_boot();
+  local_recover_rest(local);
   for (size_t i = 0; i < local->pool_count; i++)
     for (struct local_sandbox *sandbox = local->pools[i].sandboxes, *next; sandbox; sandbox = next) {
       next = sandbox->next;

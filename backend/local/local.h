@@ -95,6 +95,7 @@ struct local_backend {
   char boot[BOOT_ID_SIZE];
   struct local_sandbox *by_id[ID_BUCKETS];
   bool started, stopping;
+  bool leftovers; /* folders of ended sandboxes wait for their groups to empty */
   backend_done *stopped;
   void *stopped_context;
   unsigned closing; /* sandboxes and timers that still hold the backend */
@@ -131,5 +132,7 @@ void backend_handle_closed(struct local_backend *backend);
 /* --- recover.c --- */
 
 int local_recover(struct local_backend *backend, struct error **err);
+/* Removes what of former sandboxes could not go yet then. */
+void local_recover_rest(struct local_backend *backend);
 
 #endif

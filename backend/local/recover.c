@@ -44,16 +44,28 @@ static void process_kill(pid_t pid, uint64_t start)
   close(fd);
 }
 
+/* A group that is still emptying cannot go yet: its folder stays with it, so that it is found again. */
+static void leftover_remove(struct local_backend *backend, const char *name)
+{
+  if (!cgroup_remove(&backend->cgroups, name)) {
+    backend->leftovers = true;
+    return;
+  }
+  sandbox_folder_remove(backend, name);
+  log_write(LOG_INFO, "sandbox_leftover_ended", LOG_TEXT("sandbox", name));
+}
+
 static void leftover_end(struct local_backend *backend, const char *name, const struct record *record)
 {
   if (record && strcmp(record->boot, backend->boot) == 0 && record->monitor > 0 &&
       process_start(record->monitor) == record->monitor_start) {
     process_kill(record->init ? record->init : first_child(record->monitor), record->init_start);
+    /* The launcher leads a group of its own. In one whose making was cut short bubblewrap may make process 1 just now;
+     * without its parent it would wait for ever. */
+    kill(-record->monitor, SIGKILL);
     process_kill(record->monitor, record->monitor_start);
   }
-  log_write(LOG_INFO, "sandbox_leftover_ended", LOG_TEXT("sandbox", name));
-  sandbox_folder_remove(backend, name);
-  cgroup_remove(&backend->cgroups, name); /* one that is still emptying is removed at the next start */
+  leftover_remove(backend, name);
 }
 
 static void one_recover(struct local_backend *backend, const char *name)
@@ -81,6 +93,29 @@ static void one_recover(struct local_backend *backend, const char *name)
   if (!record.bound || !pool || strcmp(record.boot, backend->boot) != 0 ||
       sandbox_adopt(backend, pool, name, &record, &err) < 0)
     leftover_end(backend, name, &record);
+}
+
+static bool name_known(const struct local_backend *backend, const char *name)
+{
+  for (size_t i = 0; i < backend->pool_count; i++)
+    for (const struct local_sandbox *sandbox = backend->pools[i].sandboxes; sandbox; sandbox = sandbox->next)
+      if (strcmp(sandbox->name, name) == 0)
+        return true;
+  return false;
+}
+
+void local_recover_rest(struct local_backend *backend)
+{
+  char path[PATH_SIZE * 2];
+  sandbox_path(backend, "", "", path);
+  DIR *folder = backend->leftovers ? opendir(path) : NULL;
+  if (!folder)
+    return;
+  backend->leftovers = false;
+  for (struct dirent *entry; (entry = readdir(folder));)
+    if (name_good(entry->d_name) && !name_known(backend, entry->d_name))
+      leftover_remove(backend, entry->d_name);
+  closedir(folder);
 }
 
 int local_recover(struct local_backend *backend, struct error **err)
