@@ -20,19 +20,23 @@ class Held:
         self.case, self.client, self.lease = case, client, lease
 
     def upload(self, size=MIB, sent=b"begin"):
+        """Once more than what fits into buffers on the way has been sent, the transfer surely stands."""
         if self.client.protocol == "http":
             headers = self.client.headers(None, [("Content-Type", "application/octet-stream"), ("Content-Length", str(size)),
                                                  ("Content-Digest", http_client.digest_header(b"x" * size))])
             self.connection = http_client.connect(self.client.address)
             self.connection.sendall(http_client.head("PUT", self.client.content_path(self.lease.id, "held"), headers) + sent)
             return self
-        self.gate = threading.Event()
+        self.gate, self.all_taken = threading.Event(), threading.Event()
 
         def requests():
             yield self.client.upload_info(self.lease.id, "held", size, hashlib.sha256(b"x" * size).digest())
-            yield lease_pb2.UploadFileRequest(data=sent)
+            for start in range(0, len(sent), MIB):
+                yield lease_pb2.UploadFileRequest(data=sent[start:start + MIB])
+            self.all_taken.set()
             self.gate.wait()
         self.connection = self.client.stub.UploadFile.future(requests(), metadata=self.client.metadata())
+        self.all_taken.wait(60 * PATIENCE)
         return self
 
     def download(self, path):

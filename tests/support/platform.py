@@ -246,7 +246,7 @@ class Platform:
 
     def leftovers(self):
         left = processes.wait_gone(self.sandbox_processes(), 10 * PATIENCE)
-        problems = ["left running: %d %s" % (pid, processes.command_line(pid)) for pid in left]
+        problems = ["left running: " + processes.describe(pid) for pid in left]
         problems += ["left mounted: " + point for point in sorted(processes.mounts() - self.mounts_before)]
         problems += ["left cgroup: " + group for group in sorted(processes.cgroups(mine=left) - self.cgroups_before)]
         problems += ["left file: " + path for path in self.state_leftovers()]

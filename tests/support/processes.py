@@ -35,6 +35,12 @@ def command_line(pid):
         return ""
 
 
+def describe(pid):
+    """A line about a living process for a failure's text."""
+    fields = status(pid)
+    return "%d (parent %s, state %s) %.100s" % (pid, fields.get("PPid"), fields.get("State"), command_line(pid))
+
+
 def descendants(pid):
     """Every living descendant of `pid`, zombies left out."""
     parents = {}
@@ -121,15 +127,15 @@ def mounts():
         return {line.split()[4] for line in lines}
 
 
-def cgroups(mine=()):
-    """The cgroup folders of the machine that hold no process, or only processes of `mine`."""
+def cgroups(mine=None):
+    """The cgroup folders of the machine; with `mine`, those that hold no process but these."""
     found = set()
     for point in mounts():
         if point.startswith("/sys/fs/cgroup"):
             for folder, _, _ in os.walk(point):
                 try:
                     with open(os.path.join(folder, "cgroup.procs"), encoding="ascii") as members:
-                        if {int(member) for member in members} <= set(mine):
+                        if mine is None or {int(member) for member in members} <= set(mine):
                             found.add(folder)
                 except OSError:
                     pass  # gone meanwhile, or no group of its own
