@@ -254,7 +254,8 @@ static void on_connected(void *context, struct error *err) {
     return;
   }
   session->connected = true;
-  session->heard_at = clock_boot();
+  session->heard_at = session->noise_since = clock_boot();
+  session->noise = 0;
   if (configure(session) != 0)
     lose_for(session, "out of memory");
   else

@@ -7,9 +7,11 @@
 #include "backend/session/reply.h"
 #include "base/clock.h"
 #include "base/digest.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/message.h"
 #include "sandbox/agent/v1/agent.pb-c.h"
+#include <stdio.h>
 #include <string.h>
 
 #define HELD_MOST (768 * 1024)         /* with a slow user: no attach before he has taken some */
@@ -50,6 +52,9 @@ static void end_unstarted(struct session_exec *exec, enum reason reason, const c
 
 /* The command may run, but nobody knows. */
 static void end_lost(struct session_exec *exec, const char *detail) {
+  char what[DETAIL_SIZE];
+  snprintf(what, sizeof what, "%s", detail);
+  log_write(LOG_INFO, "command_lost", LOG_TEXT("lease", exec->operation.session->lease), LOG_TEXT("detail", what));
   operation_reset(&exec->operation);
   if (exec->told || exec->forced)
     end_as(exec, exec->forced ? exec->forced : SESSION_ENDED_LOST);

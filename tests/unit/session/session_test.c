@@ -33,8 +33,8 @@ static void a_command_is_told_to_the_agent_and_its_end_to_the_user(void **state)
                                     .environment_count = 2,
                                     .timeout = 1500 * CLOCK_MILLISECOND,
                                     .output_limit = 1000};
-  struct run run = {0};
-  run_start(&run, stage.session, &command);
+  struct user_run run = {0};
+  user_run_start(&run, stage.session, &command);
   struct agent_call *call = stage_call(&stage, "Run", 1);
   assert_non_null(call->start);
   assert_string_equal(call->start->command, "make all");
@@ -62,7 +62,7 @@ static void a_command_is_told_to_the_agent_and_its_end_to_the_user(void **state)
   assert_int_equal(run.end.exit_code, 3);
   assert_int_equal(run.end.stdout_bytes, 6);
   assert_int_equal(run.end.stderr_bytes, 3);
-  run_free(&run);
+  user_run_free(&run);
   stage_clear(&stage);
 }
 
@@ -86,7 +86,7 @@ static void every_way_to_end_is_told(void **state) {
   stage_set(&stage, NULL);
   stage_open(&stage);
   for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-    struct run run = {0};
+    struct user_run run = {0};
     struct agent_call *former = agent_double_call(&stage.agent, "Run");
     stage_run(&stage, &run, "x");
     struct agent_call *call = stage_next_call(&stage, "Run", former);
@@ -97,7 +97,7 @@ static void every_way_to_end_is_told(void **state) {
     assert_int_equal(run.end.ended_by, ends[i].expected);
     assert_int_equal(run.end.exit_code, ends[i].expected_code);
     assert_int_equal(run.end.signal, ends[i].signal);
-    run_free(&run);
+    user_run_free(&run);
   }
   stage_clear(&stage);
 }
@@ -108,7 +108,7 @@ static void an_end_does_not_wait_for_the_end_of_the_call(void **state) {
   struct stage stage;
   stage_set(&stage, NULL);
   stage_open(&stage);
-  struct run run = {0};
+  struct user_run run = {0};
   stage_run(&stage, &run, "x");
   struct agent_call *call = stage_call(&stage, "Run", 1);
   agent_started(call, 0);
@@ -120,7 +120,7 @@ static void an_end_does_not_wait_for_the_end_of_the_call(void **state) {
   assert_null(call->call);
   assert_int_equal(call->status, WIRE_CANCELLED);
   assert_int_equal(stage.agent.connects, 1);
-  run_free(&run);
+  user_run_free(&run);
   stage_clear(&stage);
 }
 
@@ -129,7 +129,7 @@ static void output_beyond_the_window_waits_for_the_user(void **state) {
   struct stage stage;
   stage_set(&stage, NULL);
   stage_open(&stage);
-  struct run run = {.hold = true};
+  struct user_run run = {.hold = true};
   stage_run(&stage, &run, "x");
   struct agent_call *call = stage_call(&stage, "Run", 1);
   agent_started(call, 0);
@@ -151,7 +151,7 @@ static void output_beyond_the_window_waits_for_the_user(void **state) {
   assert_int_equal(run.out[0].length, 1000000);
   assert_int_equal(run.out[1].length, 1000000);
   free(bytes);
-  run_free(&run);
+  user_run_free(&run);
   stage_clear(&stage);
 }
 
@@ -160,9 +160,9 @@ static void standard_input_flows_and_is_held_back(void **state) {
   struct stage stage;
   stage_set(&stage, NULL);
   stage_open(&stage);
-  struct run run = {0};
+  struct user_run run = {0};
   struct session_command command = {.command = "cat", .cwd = "/workspace", .stdin_open = true};
-  run_start(&run, stage.session, &command);
+  user_run_start(&run, stage.session, &command);
   /* Before the connection stands. */
   assert_true(session_exec_stdin(run.exec, (const uint8_t *)"early ", 6));
   struct agent_call *call = stage_call(&stage, "Run", 2);
@@ -204,7 +204,7 @@ static void standard_input_flows_and_is_held_back(void **state) {
   agent_finish(call, WIRE_OK, "");
   run_until(&stage.loop, &run.ended);
   free(bytes);
-  run_free(&run);
+  user_run_free(&run);
   stage_clear(&stage);
 }
 
@@ -214,7 +214,7 @@ static void a_cancel_resets_the_call(void **state) {
     struct stage stage;
     stage_set(&stage, NULL);
     stage_open(&stage);
-    struct run run = {0};
+    struct user_run run = {0};
     if (when == 0)
       stage.agent.never = true;
     stage_run(&stage, &run, "sleep 100");
@@ -236,7 +236,7 @@ static void a_cancel_resets_the_call(void **state) {
     run_for(&stage.loop, 10);
     if (call)
       assert_int_equal(call->status, WIRE_CANCELLED);
-    run_free(&run);
+    user_run_free(&run);
     stage_clear(&stage);
   }
 }
@@ -247,9 +247,9 @@ static void a_timeout_is_enforced_here_too(void **state) {
   struct stage stage;
   stage_set(&stage, NULL);
   stage_open(&stage);
-  struct run run = {0};
+  struct user_run run = {0};
   struct session_command command = {.command = "x", .cwd = "/workspace", .timeout = 50 * CLOCK_MILLISECOND};
-  run_start(&run, stage.session, &command);
+  user_run_start(&run, stage.session, &command);
   struct agent_call *call = stage_call(&stage, "Run", 1);
   agent_started(call, 0);
   int64_t before = clock_boot();
@@ -258,7 +258,7 @@ static void a_timeout_is_enforced_here_too(void **state) {
   assert_int_equal(run.end.ended_by, SESSION_ENDED_TIMED_OUT);
   run_for(&stage.loop, 10);
   assert_int_equal(call->status, WIRE_CANCELLED);
-  run_free(&run);
+  user_run_free(&run);
   stage_clear(&stage);
 }
 
@@ -280,16 +280,16 @@ static void refused_commands_say_why(void **state) {
   stage_set(&stage, NULL);
   stage_open(&stage);
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-    struct run run = {0};
+    struct user_run run = {0};
     struct agent_call *former = agent_double_call(&stage.agent, "Run");
     stage_run(&stage, &run, "x");
     agent_finish(stage_next_call(&stage, "Run", former), cases[i].status, cases[i].text);
     run_until(&stage.loop, &run.ended);
     assert_int_equal(run.reason, cases[i].expected);
-    run_free(&run);
+    user_run_free(&run);
   }
   /* One that was running is lost. */
-  struct run run = {0};
+  struct user_run run = {0};
   stage_run(&stage, &run, "x");
   run_for(&stage.loop, 20);
   struct agent_call *call = agent_double_call(&stage.agent, "Run");
@@ -299,7 +299,7 @@ static void refused_commands_say_why(void **state) {
   run_until(&stage.loop, &run.ended);
   assert_int_equal(run.reason, REASON_NONE);
   assert_int_equal(run.end.ended_by, SESSION_ENDED_LOST);
-  run_free(&run);
+  user_run_free(&run);
   assert_int_equal(stage.agent.connects, 1);
   stage_clear(&stage);
 }
@@ -312,7 +312,7 @@ static void operations_wait_for_the_connection_but_not_for_ever(void **state) {
   stage_set(&stage, NULL);
   stage.agent.refuse = REASON_SANDBOX_NOT_READY;
   stage_open(&stage);
-  struct run run = {0};
+  struct user_run run = {0};
   struct transfer read = {0}, write = {0};
   int64_t before = clock_boot();
   stage_run(&stage, &run, "x");
@@ -328,7 +328,7 @@ static void operations_wait_for_the_connection_but_not_for_ever(void **state) {
   assert_string_equal(run.detail, "refused by the test");
   /* It tried again and again, further and further apart. */
   assert_in_range(stage.agent.connects, 10, 100);
-  run_free(&run);
+  user_run_free(&run);
   /* And gives up when nobody waits. */
   run_for(&stage.loop, 100);
   unsigned connects = stage.agent.connects;
@@ -343,7 +343,7 @@ static void operations_wait_for_the_connection_but_not_for_ever(void **state) {
   agent_end(call, EXITED, 0, 0, 0, 0);
   run_until(&stage.loop, &run.ended);
   assert_int_equal(run.end.ended_by, SESSION_ENDED_EXITED);
-  run_free(&run);
+  user_run_free(&run);
   transfer_free(&read);
   transfer_free(&write);
   stage_clear(&stage);
@@ -355,14 +355,14 @@ static void an_operation_that_comes_before_the_connection_is_served_when_it_stan
   stage_set(&stage, NULL);
   stage.agent.refuse = REASON_SANDBOX_NOT_READY;
   stage_open(&stage);
-  struct run run = {0};
+  struct user_run run = {0};
   stage_run(&stage, &run, "x");
   run_for(&stage.loop, 50);
   stage.agent.refuse = REASON_NONE;
   struct agent_call *call = stage_call(&stage, "Run", 1);
   agent_started(call, 0);
   run_until(&stage.loop, &run.started);
-  run_free(&run);
+  user_run_free(&run);
   stage_clear(&stage);
   assert_true(run.ended);
   assert_int_equal(run.end.ended_by, SESSION_ENDED_LOST);
@@ -373,7 +373,7 @@ static void a_sandbox_that_is_gone_ends_everything_at_once(void **state) {
   struct stage stage;
   stage_set(&stage, NULL);
   stage_open(&stage);
-  struct run running = {0}, waiting = {0};
+  struct user_run running = {0}, waiting = {0};
   struct transfer read = {0};
   stage_run(&stage, &running, "x");
   agent_started(stage_call(&stage, "Run", 1), 0);
@@ -390,8 +390,8 @@ static void a_sandbox_that_is_gone_ends_everything_at_once(void **state) {
   assert_int_equal(running.end.ended_by, SESSION_ENDED_LOST);
   assert_int_equal(waiting.reason, REASON_SANDBOX_NOT_READY);
   assert_int_equal(read.reason, REASON_SANDBOX_NOT_READY);
-  run_free(&running);
-  run_free(&waiting);
+  user_run_free(&running);
+  user_run_free(&waiting);
   transfer_free(&read);
   stage_clear(&stage);
 }
@@ -415,9 +415,9 @@ static void a_running_command_is_taken_up_where_it_was(void **state) {
   struct stage stage;
   stage_set(&stage, NULL);
   stage_open(&stage);
-  struct run run = {0};
+  struct user_run run = {0};
   struct session_command command = {.command = "cat", .cwd = "/workspace", .stdin_open = true};
-  run_start(&run, stage.session, &command);
+  user_run_start(&run, stage.session, &command);
   struct agent_call *call = stage_call(&stage, "Run", 1);
   uint8_t id[16];
   memcpy(id, call->start->id.data, 16);
@@ -449,7 +449,7 @@ static void a_running_command_is_taken_up_where_it_was(void **state) {
   assert_int_equal(run.end.ended_by, SESSION_ENDED_EXITED);
   assert_string_equal(buffer_text(&run.out[0]), "abcdef");
   assert_string_equal(buffer_text(&run.out[1]), "E");
-  run_free(&run);
+  user_run_free(&run);
   stage_clear(&stage);
 }
 
@@ -460,7 +460,7 @@ static void a_command_that_may_not_have_arrived_is_asked_for_first(void **state)
     struct stage stage;
     stage_set(&stage, NULL);
     stage_open(&stage);
-    struct run run = {0};
+    struct user_run run = {0};
     stage_run(&stage, &run, "x");
     struct agent_call *call = stage_call(&stage, "Run", 1);
     uint8_t id[16];
@@ -481,7 +481,7 @@ static void a_command_that_may_not_have_arrived_is_asked_for_first(void **state)
     run_until(&stage.loop, &run.ended);
     assert_int_equal(run.reason, REASON_NONE);
     assert_int_equal(run.end.ended_by, SESSION_ENDED_EXITED);
-    run_free(&run);
+    user_run_free(&run);
     stage_clear(&stage);
   }
 }
@@ -491,7 +491,7 @@ static void a_command_that_the_agent_forgot_is_lost(void **state) {
   struct stage stage;
   stage_set(&stage, NULL);
   stage_open(&stage);
-  struct run run = {0};
+  struct user_run run = {0};
   stage_run(&stage, &run, "x");
   struct agent_call *call = stage_call(&stage, "Run", 1);
   agent_started(call, 0);
@@ -502,7 +502,7 @@ static void a_command_that_the_agent_forgot_is_lost(void **state) {
   agent_finish(call, WIRE_UNKNOWN, "NOT_FOUND");
   run_until(&stage.loop, &run.ended);
   assert_int_equal(run.end.ended_by, SESSION_ENDED_LOST);
-  run_free(&run);
+  user_run_free(&run);
   stage_clear(&stage);
 }
 
@@ -511,7 +511,7 @@ static void another_agent_knows_no_command_of_the_former_one(void **state) {
   struct stage stage;
   stage_set(&stage, NULL);
   stage_open(&stage);
-  struct run started = {0}, sent = {0};
+  struct user_run started = {0}, sent = {0};
   stage_run(&stage, &started, "x");
   agent_started(stage_call(&stage, "Run", 1), 0);
   run_until(&stage.loop, &started.started);
@@ -524,8 +524,8 @@ static void another_agent_knows_no_command_of_the_former_one(void **state) {
   assert_int_equal(started.end.ended_by, SESSION_ENDED_LOST);
   assert_int_equal(sent.reason, REASON_SANDBOX_NOT_READY);
   assert_null(agent_double_call(&stage.agent, "Run")->attach);
-  run_free(&started);
-  run_free(&sent);
+  user_run_free(&started);
+  user_run_free(&sent);
   stage_clear(&stage);
 }
 
@@ -534,7 +534,7 @@ static void a_command_without_connection_is_waited_for_a_while(void **state) {
   struct stage stage;
   stage_set(&stage, NULL);
   stage_open(&stage);
-  struct run run = {0};
+  struct user_run run = {0};
   stage_run(&stage, &run, "x");
   agent_started(stage_call(&stage, "Run", 1), 0);
   run_until(&stage.loop, &run.started);
@@ -544,7 +544,7 @@ static void a_command_without_connection_is_waited_for_a_while(void **state) {
   run_until(&stage.loop, &run.ended);
   assert_in_range((clock_boot() - before) / CLOCK_MILLISECOND, 290, 1000);
   assert_int_equal(run.end.ended_by, SESSION_ENDED_LOST);
-  run_free(&run);
+  user_run_free(&run);
   stage_clear(&stage);
 }
 
@@ -555,10 +555,10 @@ static void a_command_cancelled_without_connection_is_killed_with_the_next(void 
     struct stage stage;
     stage_set(&stage, NULL);
     stage_open(&stage);
-    struct run run = {0};
+    struct user_run run = {0};
     struct session_command command = {
         .command = "x", .cwd = "/workspace", .timeout = timed_out ? 30 * CLOCK_MILLISECOND : 0};
-    run_start(&run, stage.session, &command);
+    user_run_start(&run, stage.session, &command);
     struct agent_call *call = stage_call(&stage, "Run", 1);
     agent_started(call, 0);
     run_until(&stage.loop, &run.started);
@@ -577,7 +577,7 @@ static void a_command_cancelled_without_connection_is_killed_with_the_next(void 
     while (call->status < 0)
       run_for(&stage.loop, 1);
     assert_int_equal(call->status, WIRE_CANCELLED);
-    run_free(&run);
+    user_run_free(&run);
     stage_clear(&stage);
   }
 }
@@ -588,7 +588,7 @@ static void a_slow_user_bounds_what_attaching_again_brings(void **state) {
   struct stage stage;
   stage_set(&stage, NULL);
   stage_open(&stage);
-  struct run run = {.hold = true};
+  struct user_run run = {.hold = true};
   stage_run(&stage, &run, "x");
   struct agent_call *call = stage_call(&stage, "Run", 1);
   uint8_t *bytes = pattern(130000);
@@ -622,7 +622,7 @@ static void a_slow_user_bounds_what_attaching_again_brings(void **state) {
   assert_int_equal(call->attach->stdout_offset, run.out[0].length);
   free(bytes);
   stage_clear(&stage);
-  run_free(&run);
+  user_run_free(&run);
 }
 
 static void silence_is_answered_by_a_ping_and_silence_again_by_a_new_connection(void **state) {
@@ -636,14 +636,14 @@ static void silence_is_answered_by_a_ping_and_silence_again_by_a_new_connection(
   assert_int_equal(stage.agent.connects, 1);
   assert_true(stage.agent.received >= received + 2 * 17);
   stage.agent.mute = true;
-  struct run run = {0};
+  struct user_run run = {0};
   stage_run(&stage, &run, "x");
   run_for(&stage.loop, 150);
   assert_int_equal(stage.agent.connects, 1);
   run_for(&stage.loop, 150);
   assert_in_range(stage.agent.connects, 2, 3);
   stage_clear(&stage);
-  run_free(&run);
+  user_run_free(&run);
 }
 
 static void the_end_of_the_lease_ends_everything(void **state) {
@@ -651,7 +651,7 @@ static void the_end_of_the_lease_ends_everything(void **state) {
   struct stage stage;
   stage_set(&stage, NULL);
   stage_open_until(&stage, clock_boot() + 100 * CLOCK_MILLISECOND);
-  struct run running = {0}, late = {0};
+  struct user_run running = {0}, late = {0};
   struct transfer read = {0}, write = {0};
   stage_run(&stage, &running, "x");
   agent_started(stage_call(&stage, "Run", 1), 0);
@@ -669,15 +669,15 @@ static void the_end_of_the_lease_ends_everything(void **state) {
   run_until(&stage.loop, &late.ended);
   assert_int_equal(late.end.ended_by, SESSION_ENDED_LEASE);
   assert_int_equal(stage.agent.connects, 1);
-  run_free(&running);
-  run_free(&late);
+  user_run_free(&running);
+  user_run_free(&late);
   transfer_free(&read);
   transfer_free(&write);
   stage_clear(&stage);
 }
 
 /* Closing within a callback. */
-static void close_now(struct run *run) {
+static void close_now(struct user_run *run) {
   struct stage *stage = run->user;
   if (stage->session)
     session_close(stage->session, SESSION_ENDED_LEASE);
@@ -690,7 +690,7 @@ static void a_session_may_be_closed_within_any_callback(void **state) {
     struct stage stage;
     stage_set(&stage, NULL);
     stage_open(&stage);
-    struct run first = {.user = &stage}, second = {0};
+    struct user_run first = {.user = &stage}, second = {0};
     struct transfer read = {0};
     if (how == 0)
       first.on_output = close_now;
@@ -728,14 +728,14 @@ static void a_session_may_be_closed_within_any_callback(void **state) {
     if (how < 3)
       assert_int_equal(second.end.ended_by, SESSION_ENDED_LEASE);
     stage_clear(&stage);
-    run_free(&first);
-    run_free(&second);
+    user_run_free(&first);
+    user_run_free(&second);
     transfer_free(&read);
   }
 }
 
 /* A new command from within the end of the one before, a hundred times. */
-static void start_next(struct run *run) {
+static void start_next(struct user_run *run) {
   struct stage *stage = run->user;
   if (run->held++ == 100)
     return;
@@ -759,14 +759,14 @@ static void operations_may_be_started_within_callbacks(void **state) {
   struct stage stage;
   stage_set(&stage, &script);
   stage_open(&stage);
-  struct run run = {.user = &stage, .on_end = start_next};
+  struct user_run run = {.user = &stage, .on_end = start_next};
   stage_run(&stage, &run, "first");
   int64_t end = clock_boot() + 10 * CLOCK_SECOND;
   while (run.held <= 100 && clock_boot() < end)
     run_for(&stage.loop, 1);
   assert_int_equal(run.held, 101);
   assert_int_equal(stage.agent.call_count, 102);
-  run_free(&run);
+  user_run_free(&run);
   stage_clear(&stage);
 }
 
@@ -1093,11 +1093,11 @@ static void nothing_depends_on_how_the_bytes_are_split(void **state) {
     stage.agent.split = seed < 10 ? seed : 100 * seed;
     stage.agent.seed = seed;
     stage_open(&stage);
-    struct run run = {0};
+    struct user_run run = {0};
     stage_run(&stage, &run, "x");
     run_until(&stage.loop, &run.ended);
     assert_int_equal(run.end.ended_by, SESSION_ENDED_EXITED);
-    run_free(&run);
+    user_run_free(&run);
     stage_clear(&stage);
   }
 }

@@ -50,7 +50,7 @@ struct agent_call *stage_next_call(struct stage *stage, const char *method, cons
   return wait_for_call(stage, method, 1, former);
 }
 
-void stage_run(struct stage *stage, struct run *run, const char *text) {
+void stage_run(struct stage *stage, struct user_run *run, const char *text) {
   struct session_command command = {.command = text, .cwd = "/workspace"};
-  run_start(run, stage->session, &command);
+  user_run_start(run, stage->session, &command);
 }

@@ -24,6 +24,6 @@ struct agent_call *stage_call(struct stage *stage, const char *method, size_t co
 /* The same of another call than `former`, which may be NULL, with its first message. */
 struct agent_call *stage_next_call(struct stage *stage, const char *method, const struct agent_call *former);
 /* Starts `sh -lc text`. */
-void stage_run(struct stage *stage, struct run *run, const char *text);
+void stage_run(struct stage *stage, struct user_run *run, const char *text);
 
 #endif

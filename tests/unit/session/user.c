@@ -9,13 +9,13 @@
 /* --- commands --- */
 
 static void on_started(void *context) {
-  struct run *run = context;
+  struct user_run *run = context;
   assert_false(run->started || run->ended);
   run->started = true;
 }
 
 static void on_output(void *context, int stream, uint64_t offset, const uint8_t *bytes, size_t length) {
-  struct run *run = context;
+  struct user_run *run = context;
   assert_true(run->started && !run->ended);
   assert_in_range(stream, 1, 2);
   assert_int_equal(offset, run->out[stream - 1].length);
@@ -31,13 +31,13 @@ static void on_output(void *context, int stream, uint64_t offset, const uint8_t 
 }
 
 static void on_stdin_wanted(void *context) {
-  struct run *run = context;
+  struct user_run *run = context;
   assert_false(run->ended);
   run->wanted++;
 }
 
 static void on_exec_ended(void *context, const struct session_end *end, struct error *err) {
-  struct run *run = context;
+  struct user_run *run = context;
   assert_false(run->ended);
   assert_true((end == NULL) == (err != NULL));
   run->ended = true;
@@ -55,7 +55,7 @@ static void on_exec_ended(void *context, const struct session_end *end, struct e
 static const struct session_exec_events exec_events = {
     .started = on_started, .output = on_output, .stdin_wanted = on_stdin_wanted, .ended = on_exec_ended};
 
-void run_start(struct run *run, struct session *session, const struct session_command *command) {
+void user_run_start(struct user_run *run, struct session *session, const struct session_command *command) {
   buffer_init(&run->out[0], 256 * 1024 * 1024);
   buffer_init(&run->out[1], 256 * 1024 * 1024);
   run->exec = session_exec_start(session, command, &exec_events, run);
@@ -66,7 +66,7 @@ void run_start(struct run *run, struct session *session, const struct session_co
   assert_false(run->started);
 }
 
-void run_free(struct run *run) {
+void user_run_free(struct user_run *run) {
   buffer_free(&run->out[0]);
   buffer_free(&run->out[1]);
 }

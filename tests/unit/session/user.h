@@ -7,7 +7,7 @@
 #include "backend/session/session.h"
 #include "base/buffer.h"
 
-struct run {
+struct user_run {
   struct session_exec *exec; /* NULL once ended */
   struct buffer out[2];
   bool started, ended;
@@ -18,8 +18,8 @@ struct run {
   enum reason reason; /* not REASON_NONE: it could not be started */
   char detail[256];
   /* Within the callbacks. */
-  void (*on_output)(struct run *run);
-  void (*on_end)(struct run *run);
+  void (*on_output)(struct user_run *run);
+  void (*on_end)(struct user_run *run);
   void *user;
 };
 
@@ -35,8 +35,8 @@ struct transfer {
   char detail[256];
 };
 
-void run_start(struct run *run, struct session *session, const struct session_command *command);
-void run_free(struct run *run);
+void user_run_start(struct user_run *run, struct session *session, const struct session_command *command);
+void user_run_free(struct user_run *run);
 void transfer_read(struct transfer *transfer, struct session *session, const char *path, uint64_t max, bool digest);
 void transfer_write(struct transfer *transfer, struct session *session, const char *path, uint64_t size,
                     const uint8_t *sha256);
