@@ -5,6 +5,7 @@ import time
 from tests.support import cases, http_client
 from tests.support.cases import POOL, Cases, over, together
 from tests.support.client import Broken
+from tests.support.limits import LIMITS
 
 
 def setUpModule():
@@ -296,7 +297,9 @@ class Slow(Raw):
             lambda: self.trickle(b"GET /health HTTP/1.1\r\nHost: x\r\n", b"X-A: b\r\n", 50),
             lambda: self.trickle(self.request("Host: x", "Content-Length: 1000", body=b"{"), b" ", 50),
             lambda: self.trickle(upload, b"x", 50)])
-        for name, (seconds, received), limit in (("request line", line, 10), ("headers", header, 10), ("JSON body", body, 30)):
+        for name, (seconds, received), limit in (
+                ("request line", line, LIMITS["HEADER_SECONDS"]), ("headers", header, LIMITS["HEADER_SECONDS"]),
+                ("JSON body", body, LIMITS["BODY_SECONDS"])):
             with self.subTest(slow=name):
                 self.assertTrue(limit - 1 < seconds < limit + 8 * cases.PATIENCE, seconds)
                 self.assertIn(self.statuses(received), ([], [408]))

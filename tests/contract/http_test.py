@@ -77,14 +77,9 @@ class Routes(Cases):
         encoded = "".join("%%%02x" % ord(letter) for letter in lease.id)
         self.assertEqual(self.client.call("GET", "/v1/leases/" + encoded)[1]["lease"]["id"], lease.id)
         self.assertEqual(self.client.call("GET", "/v1/leases/%6Cease" + lease.id[5:])[1]["lease"]["id"], lease.id)
-        for wrong in ("%2F", "a%2Fexec", "%00", lease.id + "%00", lease.id + "%20", "%ff", lease.id + "%2F..%2F"):
+        for wrong in ("%2F", "a%2Fexec", "%00", lease.id + "%00", "%zz", "%", "%4", "lease-%g0", lease.id + "%20", "%ff", lease.id + "%2F..%2F"):
             with self.subTest(wrong=wrong):
                 self.fails(self.client.call("GET", "/v1/leases/" + wrong)[0], "LEASE_NOT_FOUND")
-
-    def test_bad_percent_encoding_is_an_invalid_request(self):
-        for wrong in ("%zz", "%", "%4", "lease-%g0"):
-            with self.subTest(wrong=wrong):
-                self.assertEqual(self.client.call("GET", "/v1/leases/" + wrong)[0].reason, "INVALID_REQUEST")
 
     def test_dots_in_a_path_do_not_reach_another_route(self):
         for target in ("/v1/leases/../../health", "/x/../v1/leases", "/v1/leases/./", "/v1/./leases", "/v1/leases/%2e%2e/%2e%2e/health"):

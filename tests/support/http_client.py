@@ -49,7 +49,11 @@ def read_response(connection, method="GET"):
 
 def send_raw(address, data, half_close=False, timeout=60, method="GET"):
     """Sends bytes as they are and reads one answer."""
-    with connect(address, timeout) as connection:
+    try:
+        opened = connect(address, timeout)
+    except ConnectionError as error:
+        raise Broken(repr(error)) from error
+    with opened as connection:
         try:
             connection.sendall(data)
             if half_close:
