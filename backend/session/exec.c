@@ -303,7 +303,8 @@ static void exec_closed(struct operation *operation, int status, const char *tex
   } else if (exec->told || exec->forced) {
     end_lost(exec, text);
   } else {
-    bool ours = reason == REASON_INTERNAL || reason == REASON_INVALID_REQUEST;
+    /* What the agent calls internal is the sandbox's own trouble: a command may have killed the agent's helpers. */
+    bool ours = reason == REASON_INVALID_REQUEST;
     end_unstarted(exec, ours && status != WIRE_OK ? REASON_INTERNAL : REASON_SANDBOX_NOT_READY, text);
   }
 }

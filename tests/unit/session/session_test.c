@@ -270,7 +270,7 @@ static void refused_commands_say_why(void **state) {
     enum reason expected;
   } cases[] = {
       {WIRE_UNKNOWN, "SANDBOX_NOT_READY too many commands", REASON_SANDBOX_NOT_READY},
-      {WIRE_INTERNAL, "INTERNAL no memory", REASON_INTERNAL},
+      {WIRE_INTERNAL, "INTERNAL no memory", REASON_SANDBOX_NOT_READY},
       {WIRE_UNKNOWN, "INVALID_REQUEST id", REASON_INTERNAL},
       {WIRE_UNKNOWN, "UNAUTHORIZED is nothing an agent may say", REASON_SANDBOX_NOT_READY},
       {WIRE_UNKNOWN, "", REASON_SANDBOX_NOT_READY},
