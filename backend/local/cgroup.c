@@ -103,6 +103,12 @@ void cgroup_close(const struct cgroup_root *root)
 
 /* --- one sandbox --- */
 
+/* The workspace is memory too; a full one must not take what commands may use. */
+static uint64_t memory_limit(const struct pool_settings *limits)
+{
+  return limits->memory_bytes + limits->workspace_bytes;
+}
+
 static int group_make(const char *folder, const char *sandbox)
 {
   char path[CGROUP_PATH_SIZE];
@@ -113,10 +119,10 @@ static int group_make(const char *folder, const char *sandbox)
 static int make_split(const struct cgroup_root *root, const char *sandbox, const struct pool_settings *limits)
 {
   if (group_make(root->memory, sandbox) < 0 ||
-      number_write(root->memory, sandbox, "memory.limit_in_bytes", limits->memory_bytes) < 0)
+      number_write(root->memory, sandbox, "memory.limit_in_bytes", memory_limit(limits)) < 0)
     return -1;
   /* without swap accounting in the kernel the file is not there */
-  if (number_write(root->memory, sandbox, "memory.memsw.limit_in_bytes", limits->memory_bytes) < 0 && errno != ENOENT &&
+  if (number_write(root->memory, sandbox, "memory.memsw.limit_in_bytes", memory_limit(limits)) < 0 && errno != ENOENT &&
       errno != EACCES)
     return -1;
   if (group_make(root->pids, sandbox) < 0 || number_write(root->pids, sandbox, "pids.max", limits->processes) < 0)
@@ -126,7 +132,7 @@ static int make_split(const struct cgroup_root *root, const char *sandbox, const
 
 static int make_unified(const struct cgroup_root *root, const char *sandbox, const struct pool_settings *limits)
 {
-  if (group_make(root->memory, sandbox) < 0 || number_write(root->memory, sandbox, "memory.max", limits->memory_bytes) < 0 ||
+  if (group_make(root->memory, sandbox) < 0 || number_write(root->memory, sandbox, "memory.max", memory_limit(limits)) < 0 ||
       number_write(root->memory, sandbox, "pids.max", limits->processes) < 0)
     return -1;
   return file_write(root->memory, sandbox, "memory.swap.max", "0") < 0 && errno != ENOENT ? -1 : 0;
