@@ -9,8 +9,11 @@
 #include "base/memory.h"
 #include <string.h>
 
-/* Largest DATA frame: one whole message of LIMIT_CHUNK_BYTES with what is around it. */
-#define FRAME_LIMIT (132 * 1024)
+/* Largest DATA frames. nghttp2 keeps a block as large as the largest that was ever sent, though it writes only a head
+ * into it. A server is one in its process, and output is faster if one message of LIMIT_CHUNK_BYTES is one frame; of
+ * clients there are thousands in theirs, and larger frames than these make nothing faster. */
+#define SERVER_FRAME_LIMIT (132 * 1024)
+#define CLIENT_FRAME_LIMIT (32 * 1024)
 /* Kept free in wire->output for the head of a large frame. */
 #define HEAD_ROOM (WIRE_FRAME_HEADER + WIRE_PREFIX)
 
@@ -132,7 +135,8 @@ static ssize_t frame_limit(nghttp2_session *session, uint8_t type, int32_t strea
   if (!call || !call->queue)
     return 1;
   size_t left = WIRE_PREFIX + call->queue->length - call->queue->sent;
-  return (ssize_t)(left < FRAME_LIMIT ? left : FRAME_LIMIT);
+  size_t most = call->wire->options.role == WIRE_SERVER ? SERVER_FRAME_LIMIT : CLIENT_FRAME_LIMIT;
+  return (ssize_t)(left < most ? left : most);
 }
 
 static ssize_t next_frame(nghttp2_session *session, int32_t stream, uint8_t *buffer, size_t length, uint32_t *flags,
