@@ -148,6 +148,7 @@ class Platform:
     def start_server(self):
         self.close_channel()
         self.server.start()
+        self.close_channel()  # one that was opened meanwhile would wait before it tries again
 
     def start_gateway(self):
         """The first time on any free port, later on the same one."""

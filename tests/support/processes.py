@@ -116,6 +116,16 @@ def with_variable(pids, assignment):
     return found
 
 
+def first_of_namespace(pid):
+    """The process that is number 1 where `pid` runs: its last ancestor in the same PID namespace."""
+    namespace = os.readlink("/proc/%d/ns/pid" % pid)
+    while True:
+        parent = int(status(pid)["PPid"])
+        if os.readlink("/proc/%d/ns/pid" % parent) != namespace:
+            return pid
+        pid = parent
+
+
 def resident_kib(pid):
     """Resident memory, shared pages included."""
     return int(status(pid)["VmRSS"].split()[0])
