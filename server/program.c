@@ -12,6 +12,7 @@
 #include "base/version.h"
 #include "rpc/log.h"
 #include "server/acceptor.h"
+#include "server/end_leases.h"
 #include "server/health.h"
 #include "server/lease_service.h"
 #include "server/listeners.h"
@@ -53,10 +54,12 @@ struct program {
 };
 
 static const char USAGE[] =
-    "Usage: lease-server [--config FILE] [--help] [--version]\n"
+    "Usage: lease-server [--config FILE] [--end-leases] [--help] [--version]\n"
     "\n"
     "Lends sandboxes over gRPC. Settings are environment variables, or members of the JSON file of --config;\n"
     "NAME_FILE names a file that holds the value of NAME.\n"
+    "\n"
+    "  --end-leases  serve nobody: end every Lease of the backend, whoever holds it, and exit\n"
     "\n"
     "  SANDBOX_GRPC_ADDRESS        required: comma-separated list of unix:/path and host:port\n"
     "  SANDBOX_BACKEND             required: where sandboxes come from\n"
@@ -266,16 +269,56 @@ static int serve(const char *config_path, const struct program_backend *backends
   return program.exit_code;
 }
 
+/* --end-leases */
+
+static void on_leases_ended(void *context, size_t ended, size_t failed, struct error *err) {
+  struct program *program = context;
+  if (err)
+    log_write(LOG_ERROR, "start_failed", LOG_REASON(err), LOG_DETAIL(err));
+  log_write(LOG_INFO, "leases_ended", LOG_NUMBER("ended", ended), LOG_NUMBER("failed", failed));
+  program->exit_code = err || failed > 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+static int ending_start(struct program *program, const char *config_path, const struct program_backend *backends,
+                        struct error **err) {
+  program->config = config_load(config_path, err);
+  if (!program->config || config_text(program->config, "SANDBOX_BACKEND", NULL, &program->settings.backend, err) < 0 ||
+      backend_make(program, backends, err) < 0)
+    return -1;
+  return end_leases_start(program->backend, on_leases_ended, program, err);
+}
+
+static int end_all_leases(const char *config_path, const struct program_backend *backends) {
+  struct program program = {.exit_code = EXIT_FAILURE};
+  CLEANUP_ERROR struct error *err = NULL;
+  if (uv_loop_init(&program.loop) < 0) {
+    fprintf(stderr, "lease-server: cannot make an event loop\n");
+    return EXIT_FAILURE;
+  }
+  if (ending_start(&program, config_path, backends, &err) < 0)
+    fprintf(stderr, "lease-server: %s\n", error_detail(err));
+  uv_run(&program.loop, UV_RUN_DEFAULT);
+  parts_free(&program);
+  uv_run(&program.loop, UV_RUN_DEFAULT); /* for handles that close while their owner is freed */
+  uv_loop_close(&program.loop);
+  return program.exit_code;
+}
+
 int program_run(int argc, char **argv, const struct program_backend *backends) {
   static const struct option options[] = {{"config", required_argument, NULL, 'c'},
+                                          {"end-leases", no_argument, NULL, 'e'},
                                           {"help", no_argument, NULL, 'h'},
                                           {"version", no_argument, NULL, 'v'},
                                           {NULL, 0, NULL, 0}};
   const char *config_path = NULL;
+  bool ending = false;
   for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
     switch (option) {
     case 'c':
       config_path = optarg;
+      break;
+    case 'e':
+      ending = true;
       break;
     case 'h':
       fputs(USAGE, stdout);
@@ -293,6 +336,8 @@ int program_run(int argc, char **argv, const struct program_backend *backends) {
     return EXIT_USAGE;
   }
   raise_descriptor_limit();
+  if (ending)
+    return end_all_leases(config_path, backends);
   rpc_log_install();
   grpc_init();
   int code = serve(config_path, backends);
