@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SUPERVISOR_SOCKET 3 /* where its end of the pair is moved to */
+#define SUPERVISOR_SOCKET 3    /* where its end of the pair is moved to */
+#define SUPERVISOR_STACK 16384 /* bytes, of a child until it becomes the shell */
 
 static struct {
   const struct supervisor_options *options;
@@ -75,32 +77,41 @@ static void supervisor_report(enum supervisor_news news, int status, bool clean)
   send(SUPERVISOR_SOCKET, &report, sizeof report, MSG_NOSIGNAL);
 }
 
-/* In the child of vfork, which shares all memory with the supervisor until execve: system calls only. */
-static void supervisor_exec(const int *descriptors, size_t count, char *const *arguments) {
+/* What becomes the shell: on its way there it has all memory in common with the supervisor, which waits meanwhile. */
+struct supervisor_child {
+  const int *descriptors;
+  size_t count;
+  char *const *arguments;
+  int failure; /* the errno of execve */
+};
+
+/* In the child: system calls only. Returns if the shell cannot be started. */
+static int supervisor_exec(void *context) {
+  struct supervisor_child *child = context;
   setsid();
-  for (size_t i = 0; i < count; i++)
-    dup2(descriptors[i], (int)i);
+  for (size_t i = 0; i < child->count; i++)
+    dup2(child->descriptors[i], (int)i);
   sigprocmask(SIG_SETMASK, &self.none, NULL);
-  execve("/bin/sh", arguments, self.environment);
+  execve("/bin/sh", child->arguments, self.environment);
+  child->failure = errno;
+  return 127;
 }
 
+/* As vfork, but the child has a stack of its own; and where a tool has put a fork in the place of vfork (ThreadSanitizer
+ * does), nobody would wait for the failure, nor see it. */
 static int supervisor_spawn(const int *descriptors, size_t count) {
+  static _Alignas(16) char stack[SUPERVISOR_STACK];
   char name[] = "sh", flags[] = "-lc";
-  char *arguments[] = {name, flags, self.text, NULL};
-  volatile int failure = 0;
-  pid_t child = vfork();
-  if (child == 0) {
-    supervisor_exec(descriptors, count, arguments);
-    failure = errno;
-    _exit(127);
-  }
-  if (child < 0)
+  char *const arguments[] = {name, flags, self.text, NULL};
+  struct supervisor_child child = {.descriptors = descriptors, .count = count, .arguments = arguments};
+  pid_t pid = clone(supervisor_exec, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &child);
+  if (pid < 0)
     return errno;
-  if (failure) {
-    waitpid(child, NULL, 0);
-    return failure;
+  if (child.failure) {
+    waitpid(pid, NULL, 0);
+    return child.failure;
   }
-  self.command = child;
+  self.command = pid;
   return 0;
 }
 

@@ -2,7 +2,7 @@
  * The supervisor process: sandboxd forks it, and it runs one command at a time. It is the command's child subreaper, so
  * every descendant whose parent dies becomes its child: it can reap all of them and, told to, kill them to the last,
  * however they were forked. When nothing of a command is left it takes the next one; starting a command then costs one
- * vfork. If sandboxd ends, a supervisor kills what it has and ends too.
+ * clone. If sandboxd ends, a supervisor kills what it has and ends too.
  *
  * Both sides talk over a SOCK_SEQPACKET pair with the messages below. The commands run under the same uid and may kill
  * or stop a supervisor, but not trace it or reach its descriptors (it is not dumpable).
