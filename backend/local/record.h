@@ -1,36 +1,39 @@
 /*
- * What the local backend knows of one sandbox across restarts: a JSON file in the sandbox's folder, replaced by rename.
- * Thread: any.
+ * What the local backend knows of one sandbox across restarts: a JSON file in the sandbox's directory, replaced by
+ * rename. It is not synced: a sandbox does not survive what a file that was not synced does not survive. Thread: any.
  */
-#ifndef LOCAL_RECORD_H
-#define LOCAL_RECORD_H
+#ifndef BACKEND_LOCAL_RECORD_H
+#define BACKEND_LOCAL_RECORD_H
 
 #include "backend/backend.h"
+#include "backend/local/cgroup.h"
+#include "backend/local/process.h"
+#include "backend/local/settings.h"
 #include "base/error.h"
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
 
-#define BOOT_ID_SIZE 37
+/* The sandbox's directory and mark: 16 hexadecimal digits. */
+#define LOCAL_NAME_SIZE 17
 
-struct record {
+struct local_record {
   char pool[LIMIT_POOL_NAME_BYTES + 1];
-  bool bound; /* the facts of `sandbox` count */
-  struct backend_sandbox sandbox;
-  char boot[BOOT_ID_SIZE]; /* of the kernel that runs it: pids and the boot clock mean nothing on another */
-  pid_t monitor, init;     /* bubblewrap outside, process 1 inside; 0 while not known */
-  uint64_t monitor_start, init_start; /* clock ticks since boot, from /proc: tells a reused pid */
-  uint32_t uid;            /* 0: the server's own */
+  enum local_runtime runtime;
+  char boot[BOOT_ID_SIZE];        /* of the kernel that runs it */
+  uint32_t uid;                   /* 0: the server's own */
+  struct local_cgroup cgroup;     /* owned: local_record_free */
+  struct local_process monitor;   /* outside: the launcher, then bubblewrap */
+  struct local_process first;     /* the first process of its pid namespace: with it everything in the sandbox ends */
+  bool bound;                     /* `sandbox` and both processes count */
+  struct backend_sandbox sandbox; /* last_used_at: the file's time of change */
 };
 
-/* Returns 0, or -1 and *err. */
-int record_write(const char *path, const struct record *record, struct error **err);
-/* A file that is missing, cut short or malformed is an error. */
-int record_read(const char *path, struct record *record, struct error **err);
+/* Return 0, or -1 and *err. A file that is missing, cut short or malformed is an error. */
+int local_record_write(const char *path, const struct local_record *record, struct error **err);
+int local_record_read(const char *path, struct local_record *record, struct error **err);
+void local_record_free(struct local_record *record);
 
-/* The kernel's boot id. */
-int boot_id_read(char boot[static BOOT_ID_SIZE], struct error **err);
-/* Start time of a process; 0 if there is none. */
-uint64_t process_start(pid_t pid);
+/* As written; for tests. Returns 0, or -1 and *err. */
+int local_record_parse(const char *text, size_t length, struct local_record *record, struct error **err);
 
 #endif

@@ -3,7 +3,8 @@ folder of their own; started, killed, restarted and stopped part by part; and at
 
 Everything waits on events: a line in a log, the end of a process. Other backends: SANDBOX_TEST_SERVER_ENVIRONMENT is a
 JSON object of settings that replaces those of the local backend; SANDBOX_TEST_POOL and SANDBOX_TEST_OTHER_POOL name two
-Pools of it. SANDBOX_TEST_PATIENCE multiplies every waiting time (sanitizers, slow machines).
+Pools of it. SANDBOX_TEST_RUNTIME=gvisor has the local backend run gVisor. SANDBOX_TEST_PATIENCE multiplies every
+waiting time (sanitizers, slow machines).
 """
 import json
 import os
@@ -16,6 +17,7 @@ from tests.support import grpc_client, http_client, logs, paths, processes, toke
 
 PATIENCE = float(os.environ.get("SANDBOX_TEST_PATIENCE", "1"))
 POOL = os.environ.get("SANDBOX_TEST_POOL", "coding")
+RUNTIME = os.environ.get("SANDBOX_TEST_RUNTIME", "bubblewrap")
 OTHER_POOL = os.environ.get("SANDBOX_TEST_OTHER_POOL", "other")
 
 # Long, so that finding one in a log means something.
@@ -93,8 +95,8 @@ class Platform:
             Platform.first = self
         processes.adopt_orphans()
         self.mounts_before = processes.mounts()
-        self.cgroups_before = processes.cgroups()
         self.folder = tempfile.mkdtemp(prefix="asp-")
+        self.cgroup = "/" + os.path.basename(self.folder)  # of its own: other platforms on this machine come and go
         self.state = os.path.join(self.folder, "state")
         self.socket = "unix:" + os.path.join(self.folder, "server.sock")
         self.address = None
@@ -127,8 +129,9 @@ class Platform:
         return {
             "SANDBOX_BACKEND": "local",
             "SANDBOX_LOCAL_STATE_DIR": self.state,
+            "SANDBOX_LOCAL_CGROUP": self.cgroup,
             "SANDBOX_LOCAL_POOLS": json.dumps(pools or {
-                POOL: {"runtime": "bubblewrap", "warm": 2}, OTHER_POOL: {"runtime": "bubblewrap", "warm": 1}}),
+                POOL: {"runtime": RUNTIME, "warm": 2}, OTHER_POOL: {"runtime": RUNTIME, "warm": 1}}),
         }
 
     def gateway_environment(self, extra):
@@ -177,6 +180,7 @@ class Platform:
             processes.wait_gone(left, 5)
         others = (Platform.first.gateway, Platform.first.server) if Platform.first else ()
         processes.reap_orphans(keep={part.process.pid for part in others if part.process})
+        processes.remove_cgroups(self.cgroup)
         shutil.rmtree(self.folder, ignore_errors=True)
         if Platform.first is self:
             Platform.first = None
@@ -249,14 +253,16 @@ class Platform:
         left = processes.wait_gone(self.sandbox_processes(), 10 * PATIENCE)
         problems = ["left running: " + processes.describe(pid) for pid in left]
         problems += ["left mounted: " + point for point in sorted(processes.mounts() - self.mounts_before)]
-        problems += ["left cgroup: " + group for group in sorted(processes.cgroups(mine=left) - self.cgroups_before)]
+        problems += ["left cgroup: " + group for group in processes.cgroups(self.cgroup)]
         problems += ["left file: " + path for path in self.state_leftovers()]
         return problems
 
     def state_leftovers(self):
         """What the state folder still has for a sandbox, once every Lease has been released and the server stopped."""
         found = []
-        for folder, _, files in os.walk(self.state):
+        for folder, folders, files in os.walk(self.state):
+            if folder == self.state and "etc" in folders:
+                folders.remove("etc")  # the same for every sandbox, past and future
             found += [os.path.join(folder, name) for name in files if name != "lock"]
         return found
 

@@ -137,16 +137,20 @@ def mounts():
         return {line.split()[4] for line in lines}
 
 
-def cgroups(mine=None):
-    """The cgroup folders of the machine; with `mine`, those that hold no process but these."""
-    found = set()
+def cgroups(name):
+    """The cgroup folders at and below the group `name` ("/..." from the top), in every hierarchy; the innermost first."""
+    found = []
     for point in mounts():
         if point.startswith("/sys/fs/cgroup"):
-            for folder, _, _ in os.walk(point):
-                try:
-                    with open(os.path.join(folder, "cgroup.procs"), encoding="ascii") as members:
-                        if mine is None or {int(member) for member in members} <= set(mine):
-                            found.add(folder)
-                except OSError:
-                    pass  # gone meanwhile, or no group of its own
+            for folder, _, _ in os.walk(point + name, topdown=False):
+                found.append(folder)
     return found
+
+
+def remove_cgroups(name):
+    """Removes what cgroups() finds and is empty."""
+    for folder in cgroups(name):
+        try:
+            os.rmdir(folder)
+        except OSError:
+            pass

@@ -26,6 +26,7 @@ struct daemon {
   uv_loop_t loop;
   char folder[64], path[80];
   bool answered, failed, exited;
+  struct local_agent *agent;
   uv_process_t process;
 };
 
@@ -83,14 +84,20 @@ static void on_answered(void *context, struct error *err) {
   daemon->failed = err != NULL;
 }
 
-static struct agent_ask *ask(struct daemon *daemon, uint64_t deadline, bool keep) {
+static void configure(struct daemon *daemon, struct local_agent *agent, uint64_t deadline) {
   daemon->answered = false;
-  struct agent_ask *asked = agent_configure(&daemon->loop, daemon->path, deadline, ORPHAN, keep, on_answered, daemon);
-  assert_non_null(asked);
+  local_agent_configure(agent, deadline, ORPHAN, on_answered, daemon);
+  assert_false(daemon->answered);
   while (!daemon->answered)
     uv_run(&daemon->loop, UV_RUN_ONCE);
+}
+
+static struct local_agent *ask(struct daemon *daemon, uint64_t deadline) {
+  struct local_agent *agent = local_agent_new(&daemon->loop, daemon->path);
+  assert_non_null(agent);
+  configure(daemon, agent, deadline);
   assert_false(daemon->failed);
-  return asked;
+  return agent;
 }
 
 static void wake(uv_timer_t *timer) { (void)timer; }
@@ -112,38 +119,67 @@ static void run_until_exit(struct daemon *daemon) {
 
 static void unbound_agent_ends_by_itself(void **state) {
   struct daemon *daemon = *state;
-  ask(daemon, 0, false);
+  local_agent_close(ask(daemon, 0));
   run_until_exit(daemon);
 }
 
 static void kept_agent_waits_until_it_is_let_go(void **state) {
   struct daemon *daemon = *state;
-  struct agent_ask *kept = ask(daemon, 0, true);
+  struct local_agent *agent = ask(daemon, 0);
   run_for(daemon, 5 * ORPHAN);
   assert_false(daemon->exited);
-  agent_cancel(kept);
+  local_agent_close(agent);
   run_until_exit(daemon);
 }
 
 static void kept_agent_is_bound(void **state) {
   struct daemon *daemon = *state;
-  struct agent_ask *kept = ask(daemon, 0, true);
-  agent_cancel(kept);
+  struct local_agent *agent = ask(daemon, 0);
   int64_t begun = clock_boot();
-  ask(daemon, 4 * ORPHAN, false);
+  configure(daemon, agent, 4 * ORPHAN);
+  assert_false(daemon->failed);
+  local_agent_close(agent);
   run_until_exit(daemon);
   assert_true(clock_boot() - begun >= 4 * ORPHAN * CLOCK_MILLISECOND);
 }
 
-static void end_of_a_kept_agent_is_no_answer(void **state) {
+static void on_answered_configure(void *context, struct error *err) {
+  struct daemon *daemon = context;
+  assert_null(err);
+  local_agent_configure(daemon->agent, 4 * ORPHAN, ORPHAN, on_answered, daemon);
+}
+
+/* As for an acquire that waits for this very sandbox. */
+static void agent_is_bound_within_its_first_answer(void **state) {
   struct daemon *daemon = *state;
-  struct agent_ask *kept = ask(daemon, 0, true);
+  daemon->agent = local_agent_new(&daemon->loop, daemon->path);
+  local_agent_configure(daemon->agent, 0, ORPHAN, on_answered_configure, daemon);
+  while (!daemon->answered)
+    uv_run(&daemon->loop, UV_RUN_ONCE);
+  assert_false(daemon->failed);
+  local_agent_close(daemon->agent);
+  run_until_exit(daemon);
+}
+
+static void end_of_a_kept_agent_is_told_to_the_next_asker(void **state) {
+  struct daemon *daemon = *state;
+  struct local_agent *agent = ask(daemon, 0);
   daemon->answered = false;
   uv_process_kill(&daemon->process, SIGKILL);
   run_until_exit(daemon);
   run_for(daemon, 20);
   assert_false(daemon->answered);
-  agent_cancel(kept);
+  configure(daemon, agent, 0);
+  assert_true(daemon->failed);
+  local_agent_close(agent);
+}
+
+static void agent_that_is_not_there_is_told(void **state) {
+  struct daemon *daemon = *state;
+  struct local_agent *agent = local_agent_new(&daemon->loop, "/nowhere/agent");
+  configure(daemon, agent, 0);
+  assert_true(daemon->failed);
+  local_agent_close(agent);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -153,7 +189,9 @@ int main(int argc, char **argv) {
     TEST(unbound_agent_ends_by_itself),
     TEST(kept_agent_waits_until_it_is_let_go),
     TEST(kept_agent_is_bound),
-    TEST(end_of_a_kept_agent_is_no_answer),
+    TEST(agent_is_bound_within_its_first_answer),
+    TEST(end_of_a_kept_agent_is_told_to_the_next_asker),
+    TEST(agent_that_is_not_there_is_told),
   };
   program = argc > 1 ? argv[1] : "";
   return cmocka_run_group_tests(tests, NULL, NULL);
