@@ -74,7 +74,7 @@ static void on_ended(struct wire_call *call, void *context, int status, const ch
   struct session *session = operation->session;
   (void)call;
   operation->call = NULL;
-  if (!operation->finished && session->tearing) {
+  if (!operation->finished && (session->tearing || session->violated)) {
     operation->kind->lost(operation, session->violated);
   } else if (!operation->finished) {
     operation->kind->closed(operation, status, text);

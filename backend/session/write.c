@@ -129,7 +129,8 @@ static void write_message(struct operation *operation, const uint8_t *bytes, siz
   wire_call_consume(operation->call, length);
   if (write->answered || !reply_is_write_response(bytes, length))
     connection_violated(operation->session, "a wrong answer to a file");
-  write->answered = true;
+  else
+    write->answered = true;
 }
 
 static void write_writable(struct operation *operation) {
