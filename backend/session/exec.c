@@ -102,6 +102,7 @@ static void start(struct session_exec *exec) {
   if (exec->timeout != 0 && exec->timeout_at == 0)
     exec->timeout_at = clock_boot() + exec->timeout + session_patience.grace;
   exec->input.sent = exec->input.start;
+  exec->input.end_sent = false;
   wait_for(exec, EXEC_STARTING, session_patience.start);
   exec_input_run(exec);
 }

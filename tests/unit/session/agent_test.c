@@ -305,6 +305,86 @@ static void short_commands_run_exactly_once(void **state) {
   user_run_free(&count);
 }
 
+/* The connection breaks at each byte of a short command in turn, and the next one after as many bytes again: within
+ * Configure, RunStart, RunAttach, frame headers and all. */
+static void a_cut_at_any_byte_loses_nothing(void **state) {
+  struct scene *scene = *state;
+  unsigned commands = 0, cuts;
+  do {
+    cuts = scene->cut.cuts;
+    transport_cut_times(&scene->cut, 2, ++commands);
+    struct session_command command = command_of(scene, "echo x >> ran; cat; echo oops >&2; exit 3");
+    command.stdin_open = true;
+    struct user_run run = {0};
+    user_run_start(&run, scene->session, &command);
+    session_exec_stdin(run.exec, (const uint8_t *)"input", 5);
+    session_exec_stdin_end(run.exec);
+    run_until(&scene->loop, &run.ended);
+    assert_int_equal(run.reason, REASON_NONE);
+    assert_int_equal(run.end.exit_code, 3);
+    assert_string_equal(buffer_text(&run.out[0]), "input");
+    assert_string_equal(buffer_text(&run.out[1]), "oops\n");
+    user_run_free(&run);
+  } while (scene->cut.cuts > cuts);
+  assert_in_range(commands, 200, 2000);
+  transport_cut_every(&scene->cut, 0, 0, 0);
+  struct user_run count = {0};
+  struct session_command command = command_of(scene, "wc -l < ran");
+  user_run_start(&count, scene->session, &command);
+  run_until(&scene->loop, &count.ended);
+  assert_int_equal(atol(buffer_text(&count.out[0])), commands);
+  user_run_free(&count);
+}
+
+/* Everything is open when the connection breaks: each operation ends, none as a success that it is not. */
+static void a_cut_under_everything_ends_everything(void **state) {
+  struct scene *scene = *state;
+  enum { SIZE = 200000 };
+  uint8_t *bytes = random_pattern(SIZE);
+  struct transfer first = {0};
+  transfer_write(&first, scene->session, "file", SIZE, NULL);
+  session_write_data(first.write, bytes, SIZE);
+  session_write_finish(first.write);
+  run_until(&scene->loop, &first.ended);
+  assert_int_equal(first.reason, REASON_NONE);
+  transfer_free(&first);
+  for (size_t at = 1; at < 500000; at += 1 + at / 20) {
+    transport_cut_times(&scene->cut, 1, at);
+    struct session_command command = command_of(scene, "seq 1 20000; cat >/dev/null");
+    struct user_run run = {0}, cancelled = {0};
+    struct transfer read = {0}, write = {0};
+    command.stdin_open = true;
+    user_run_start(&run, scene->session, &command);
+    user_run_start(&cancelled, scene->session, &command);
+    transfer_read(&read, scene->session, "file", SIZE, true);
+    transfer_write(&write, scene->session, "file", SIZE, NULL);
+    session_write_data(write.write, bytes, SIZE);
+    session_write_finish(write.write);
+    session_exec_stdin(run.exec, bytes, SIZE);
+    session_exec_stdin_end(run.exec);
+    RUN_UNTIL(&scene->loop, cancelled.out[0].length > 0);
+    session_exec_cancel(cancelled.exec);
+    run_until(&scene->loop, &run.ended);
+    run_until(&scene->loop, &cancelled.ended);
+    run_until(&scene->loop, &read.ended);
+    run_until(&scene->loop, &write.ended);
+    assert_int_equal(run.end.ended_by, SESSION_ENDED_EXITED);
+    assert_int_equal(run.out[0].length, 9 * 2 + 90 * 3 + 900 * 4 + 9000 * 5 + 10001 * 6);
+    assert_int_equal(cancelled.end.ended_by, SESSION_ENDED_CANCELLED);
+    assert_true(read.reason == REASON_NONE || read.reason == REASON_FILE_TRANSFER_FAILED);
+    assert_true(write.reason == REASON_NONE || write.reason == REASON_FILE_TRANSFER_FAILED);
+    if (read.reason == REASON_NONE) {
+      assert_int_equal(read.content.length, SIZE);
+      assert_memory_equal(read.content.data, bytes, SIZE);
+    }
+    user_run_free(&run);
+    user_run_free(&cancelled);
+    transfer_free(&read);
+    transfer_free(&write);
+  }
+  free(bytes);
+}
+
 static void an_agent_that_dies_ends_commands_as_lost(void **state) {
   struct scene *scene = *state;
   struct session_command command = command_of(scene, "sleep 100");
@@ -335,6 +415,8 @@ int main(int count, char **arguments) {
       cmocka_unit_test_setup_teardown(files_go_there_and_back, scene_open, scene_close),
       cmocka_unit_test_setup_teardown(broken_connections_lose_nothing, scene_open, scene_close),
       cmocka_unit_test_setup_teardown(short_commands_run_exactly_once, scene_open, scene_close),
+      cmocka_unit_test_setup_teardown(a_cut_at_any_byte_loses_nothing, scene_open, scene_close),
+      cmocka_unit_test_setup_teardown(a_cut_under_everything_ends_everything, scene_open, scene_close),
       cmocka_unit_test_setup_teardown(an_agent_that_dies_ends_commands_as_lost, scene_open, scene_close),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

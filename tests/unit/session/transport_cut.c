@@ -14,6 +14,8 @@ static void cut_now(struct transport_cut *cut) {
   cut->inner->operations->disconnect(cut->inner);
   cut->open = false;
   cut->cuts++;
+  if (cut->times > 0 && --cut->times == 0)
+    cut->most = 0;
 }
 
 static void on_connected(void *context, struct error *err) {
@@ -109,5 +111,11 @@ void transport_cut_every(struct transport_cut *cut, size_t least, size_t most, u
   cut->least = least;
   cut->most = most;
   cut->seed = seed;
+  cut->times = 0;
   choose(cut);
+}
+
+void transport_cut_times(struct transport_cut *cut, unsigned times, size_t bytes) {
+  transport_cut_every(cut, bytes, bytes, 1);
+  cut->times = times;
 }

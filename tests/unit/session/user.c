@@ -135,6 +135,14 @@ void transfer_free(struct transfer *transfer) {
   buffer_free(&transfer->content);
 }
 
+uint8_t *user_pattern(size_t length) {
+  uint8_t *bytes = malloc(length + 1);
+  assert_non_null(bytes);
+  for (size_t i = 0; i < length; i++)
+    bytes[i] = (uint8_t)(i * 7 + (i >> 9) * 3);
+  return bytes;
+}
+
 /* --- the loop --- */
 
 struct limit {
@@ -169,6 +177,12 @@ void run_until_within(uv_loop_t *loop, const bool *flag, int seconds) {
 
 void run_until(uv_loop_t *loop, const bool *flag) {
   run_loop(loop, flag, 10000);
+}
+
+void run_a_little(uv_loop_t *loop, int *left) {
+  if ((*left)-- == 0)
+    fail_msg("it did not happen in time");
+  run_loop(loop, NULL, 1);
 }
 
 void run_for(uv_loop_t *loop, int milliseconds) {

@@ -42,9 +42,17 @@ void transfer_write(struct transfer *transfer, struct session *session, const ch
                     const uint8_t *sha256);
 void transfer_free(struct transfer *transfer);
 
+/* Bytes of which no two pages are the same, from malloc. */
+uint8_t *user_pattern(size_t length);
+
 /* Runs the loop until the flag is set; fails the test after `seconds`. */
 void run_until_within(uv_loop_t *loop, const bool *flag, int seconds);
 void run_until(uv_loop_t *loop, const bool *flag); /* 10 s */
+/* Runs the loop until the condition holds; 10 s. */
+#define RUN_UNTIL(loop, condition)                                                                                     \
+  for (int run_left = 10000; !(condition);)                                                                            \
+  run_a_little(loop, &run_left)
+void run_a_little(uv_loop_t *loop, int *left);
 /* Runs the loop for so long. */
 void run_for(uv_loop_t *loop, int milliseconds);
 
