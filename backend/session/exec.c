@@ -92,6 +92,13 @@ static void wait_for(struct session_exec *exec, enum exec_stage stage, int64_t p
   set_due(exec);
 }
 
+/* From the break until the agent says that it runs, however many connections that takes. */
+static void wait_away(struct session_exec *exec, enum exec_stage stage) {
+  exec->stage = stage;
+  exec->wait_until = exec->away_since + session_patience.reattach;
+  set_due(exec);
+}
+
 static void start(struct session_exec *exec) {
   struct operation *operation = &exec->operation;
   if (operation_call(operation) != 0 || wire_call_send(operation->call, exec->request, exec->request_length) != 0) {
@@ -118,7 +125,7 @@ static void attach(struct session_exec *exec) {
   exec->stage = EXEC_ATTACHING;
   if (operation_call(&exec->operation) == 0 && operation_send(&exec->operation, &request.base) == 0) {
     if (!exec->operation.finished)
-      wait_for(exec, EXEC_ATTACHING, session_patience.start);
+      wait_away(exec, EXEC_ATTACHING);
   } else if (!exec->operation.finished) {
     end_lost(exec, "no memory, or too many calls");
   }
@@ -145,11 +152,12 @@ static void exec_lost(struct operation *operation, bool violated) {
   struct session_exec *exec = exec_of(operation);
   exec->stale += exec->held;
   exec->held = 0;
-  exec->away_since = clock_boot();
+  if (exec->away_since == 0)
+    exec->away_since = clock_boot();
   if (violated)
     end_lost(exec, "the agent broke the protocol");
   else
-    wait_for(exec, EXEC_AWAY, session_patience.reattach);
+    wait_away(exec, EXEC_AWAY);
 }
 
 static void exec_overdue(struct operation *operation, int64_t now) {
@@ -200,6 +208,7 @@ static const char *take_started(struct session_exec *exec, const struct reply *r
     return "an impossible offset of standard input";
   memory_free(exec->request);
   exec->request = NULL;
+  exec->away_since = 0;
   wait_for(exec, EXEC_RUNNING, 0);
   if (!exec->told) {
     exec->told = true;

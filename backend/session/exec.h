@@ -43,7 +43,7 @@ struct session_exec {
   uint64_t signals;    /* bit n - 1: signal n is to be sent */
   int64_t timeout_at;  /* when it is killed from here; 0: never */
   int64_t wait_until;  /* for a connection, or for the agent to say that it runs; 0: not waiting */
-  int64_t away_since;
+  int64_t away_since;  /* the connection broke, and the agent has not said since that it runs; 0: it has not broken */
   uint64_t got[2];           /* bytes of each stream */
   size_t held;               /* of them, with the user, and counting against the present call's window */
   size_t stale;              /* with the user, from former calls */

@@ -13,8 +13,8 @@ struct session_patience {
   int64_t backoff_first; /* before the second attempt to connect; then doubled each time */
   int64_t backoff_most;
   int64_t steady;   /* a connection that stood so long was a good one: the next attempt comes at once */
-  int64_t start;    /* from RunStart or RunAttach to RunStarted */
-  int64_t reattach; /* the agent is told to keep a command so long without a connection */
+  int64_t start;    /* from RunStart to RunStarted */
+  int64_t reattach; /* for a command to be taken up again; the agent is told to keep it so long */
   int64_t restart;  /* so long after the connection broke a command that the agent never saw is started anew */
   int64_t grace;    /* that the agent's own timer for a command has before ours */
   int64_t stalled;  /* for a file: the agent neither sends nor takes anything */

@@ -25,6 +25,7 @@ struct session_read {
   bool informed;
   bool cancelled;
   bool waiting; /* for a connection: due is the end of that */
+  int64_t broken_at; /* when a connection broke first; 0: none has */
   struct digest running;
   uint8_t sha256[DIGEST_SIZE];
 };
@@ -46,9 +47,9 @@ static void end_for(struct session_read *read, enum reason reason, const char *d
   end_with(read, err);
 }
 
-static void read_wait(struct session_read *read) {
+static void read_wait(struct session_read *read, int64_t since) {
   read->waiting = true;
-  operation_due(&read->operation, clock_boot() + read->operation.session->connect_timeout);
+  operation_due(&read->operation, since + read->operation.session->connect_timeout);
 }
 
 static void read_open(struct operation *operation) {
@@ -138,12 +139,14 @@ static void read_closed(struct operation *operation, int status, const char *tex
 
 static void read_lost(struct operation *operation, bool violated) {
   struct session_read *read = read_of(operation);
+  if (read->broken_at == 0)
+    read->broken_at = clock_boot();
   if (violated)
     end_for(read, REASON_SANDBOX_NOT_READY, "the agent broke the protocol");
   else if (read->informed)
     end_for(read, REASON_FILE_TRANSFER_FAILED, "the connection broke");
   else if (!read->cancelled)
-    read_wait(read);
+    read_wait(read, read->broken_at);
 }
 
 static void read_overdue(struct operation *operation, int64_t now) {
@@ -202,7 +205,7 @@ struct session_read *session_read_start(struct session *session, const char *pat
   read->max_bytes = max_bytes;
   read->digest = digest;
   operation_add(session, &read->operation, &kind);
-  read_wait(read);
+  read_wait(read, clock_boot());
   return read;
 }
 
