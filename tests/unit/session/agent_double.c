@@ -188,6 +188,8 @@ static void on_pump(uv_idle_t *idle) {
     move_to_agent(agent);
   if (agent->open)
     agent_double_flush(agent);
+  if (agent->open && agent->script && agent->script->flushed)
+    agent->script->flushed(agent);
   if (agent->open)
     move_to_session(agent);
   bool more = agent->open && ((agent->to_agent.length > 0 && !agent->stuck) || agent->to_session.length > 0 ||

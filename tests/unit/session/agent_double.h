@@ -42,6 +42,7 @@ struct agent_script {
   void (*message)(struct agent_call *call, size_t index);
   void (*half_closed)(struct agent_call *call);
   void (*writable)(struct agent_call *call);
+  void (*flushed)(struct agent_double *agent); /* what was queued has left; not within the wire */
 };
 
 struct agent_double {

@@ -7,6 +7,8 @@
 #include "tests/unit/session/agent_double.h"
 #include "tests/unit/session/user.h"
 
+#define EXITED SANDBOX__AGENT__V1__RUN_ENDED_BY__RUN_ENDED_BY_EXITED
+
 struct stage {
   uv_loop_t loop;
   struct agent_double agent;
