@@ -3,6 +3,7 @@
  */
 #include "backend/local/cgroup.h"
 
+#include "backend/local/protocol.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include <errno.h>
@@ -169,7 +170,10 @@ static uint64_t threads_of(const struct local_pool_settings *limits) {
 
 /* Files are memory too; a full workspace must not take what commands may use. */
 static uint64_t memory_of(const struct local_pool_settings *limits) {
-  return limits->memory_bytes + limits->workspace_bytes;
+  uint64_t files = limits->workspace_bytes;
+  if (limits->runtime == LOCAL_GVISOR)
+    files += 3 * (limits->workspace_bytes / LAUNCH_GVISOR_PART);
+  return limits->memory_bytes + files;
 }
 
 static int limit_unified(const char *path, const struct local_pool_settings *limits) {

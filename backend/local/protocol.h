@@ -21,6 +21,10 @@ enum {
 /* Inside: how often the kernel killed for lack of memory. */
 #define LAUNCH_EVENTS "/run/memory-events"
 
+/* gVisor has no bind mounts inside: home, /tmp and /dev/shm are file systems of their own beside the workspace, and each
+ * may hold this part of what the workspace may. */
+#define LAUNCH_GVISOR_PART 8
+
 /* Inside. The same as in the platform's images. */
 #define SANDBOX_USER "sandbox"
 #define SANDBOX_UID 10001

@@ -20,8 +20,8 @@ struct local_pool_settings {
   uint64_t maximum;         /* at once, warm ones included; at least 1 */
   uint64_t memory_bytes;    /* of all processes in a sandbox together; its files count beside it */
   uint64_t processes;       /* threads count too */
-  uint64_t workspace_bytes; /* workspace, home, /tmp and /dev/shm together */
-  uint64_t workspace_files;
+  uint64_t workspace_bytes; /* workspace, home, /tmp and /dev/shm together; gVisor: see LAUNCH_GVISOR_PART */
+  uint64_t workspace_files; /* not with gVisor, where files cost memory */
 };
 
 /* Strings belong to the settings. */

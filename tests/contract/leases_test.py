@@ -295,7 +295,7 @@ class OneLease(Cases):
         self.succeeds(self.client.release(lease.id))
         for _ in range(4):
             following = self.acquire()
-            self.assertEqual(self.output(following, "ls -A /workspace /tmp /dev/shm | grep -c left || true").strip(), "0")
+            self.assertEqual(self.output(following, "find /workspace /tmp /dev/shm -name left"), "")
             self.succeeds(self.client.release(following.id))
 
 

@@ -233,12 +233,14 @@ class TransferLimits(WithLease):
         self.assertEqual(self.output(self.lease, "rm last; find . -mindepth 1; cat held"), "./held\nold")
 
     def test_an_upload_is_not_visible_before_it_is_whole(self):
+        # gVisor has no files without a name: docs/sandboxd.md.
+        names = "ls -A" if cases.VISIBLE else "ls -A | grep -v '^[.]sandboxd-[0-9a-f]*$'"
         for old in (b"", b"old"):
             if old:
                 self.succeeds(self.upload("held", old))
             held = Held(self, self.client, self.lease).upload(size=48 * MIB, sent=b"x" * (48 * MIB - 1))
             self.addCleanup(held.vanish)
-            self.assertEqual(self.output(self.lease, "ls -A; cat held 2>/dev/null || true"), "held\nold" if old else "")
+            self.assertEqual(self.output(self.lease, names + "; cat held 2>/dev/null || true"), "held\nold" if old else "")
             held.vanish()
             self.until_succeeds(lambda: self.upload("other", b"x"))
             self.output(self.lease, "rm other")

@@ -10,6 +10,7 @@ that one alone.
 import concurrent.futures
 import os
 import re
+import shutil
 import sys
 import threading
 import time
@@ -23,7 +24,7 @@ from tests.support.reasons import REASONS
 POOL, OTHER_POOL, PATIENCE = platforms.POOL, platforms.OTHER_POOL, platforms.PATIENCE
 
 # False where processes of a sandbox are not processes of this machine: gVisor, a cluster.
-VISIBLE = os.environ.get("SANDBOX_TEST_PROCESSES", "visible") == "visible"
+VISIBLE = os.environ.get("SANDBOX_TEST_PROCESSES", "visible" if platforms.RUNTIME == "bubblewrap" else "hidden") == "visible"
 
 
 def over(*protocols):
@@ -100,15 +101,35 @@ class Cases:
         self.keys += 1
         return "%s-%s-%d" % (self.protocol, self.subject, self.keys)
 
+    def marked(self, mark):
+        """The processes with this mark. Where the host cannot see into a sandbox, those that the sandboxes of this case show
+        inside, as long as they are there and the server is."""
+        if VISIBLE:
+            return self.platform.marked(mark)
+        found, answer = [], None
+        if self.platform.server.alive():
+            answer = settled(lambda: self.client.list(limit=100))
+        for lease in answer.value["leases"] if answer is not None and answer.reason is None else ():
+            look = "grep -lzx MARK=%s /proc/[0-9]*/environ 2>/dev/null" % mark
+            done = settled(lambda lease=lease, look=look: self.client.exec(lease.id, look))
+            if done is not None and done.reason is None:
+                found += done.execution.stdout.split()
+        return found
+
     def dead(self, mark, seconds=1):
         """Nothing that was started with this mark runs any longer, a while from now at the latest."""
-        left = processes.wait_gone(self.platform.marked(mark), seconds * PATIENCE)
-        self.assertEqual([processes.command_line(pid) for pid in left], [], "still running")
+        if VISIBLE:
+            left = processes.wait_gone(self.platform.marked(mark), seconds * PATIENCE)
+            self.assertEqual([processes.command_line(pid) for pid in left], [], "still running")
+            return
+        deadline = time.monotonic() + seconds * PATIENCE
+        while self.marked(mark) and time.monotonic() < deadline:
+            time.sleep(0.05)  # nobody outside is told of their end
+        self.assertEqual(self.marked(mark), [], "still running")
 
     def alive(self, mark):
-        """Something with this mark does run. Where the host cannot see into the sandbox there is nothing to look at."""
-        if VISIBLE:
-            self.assertTrue(self.platform.marked(mark), "nothing was started")
+        """Something with this mark does run."""
+        self.assertTrue(self.marked(mark), "nothing was started")
 
     def background(self, call):
         """Starts a call on a thread of its own; returns a Future of its result."""
@@ -226,6 +247,8 @@ class _Result(unittest.TextTestResult):
 
 def start_platform(**settings):
     """For setUpModule."""
+    if platforms.RUNTIME == "gvisor" and shutil.which("runsc") is None:
+        raise unittest.SkipTest("runsc is not installed: gVisor is not tested")
     Cases.platform = platforms.Platform(**settings).start()
 
 

@@ -69,6 +69,6 @@ int launch_bubblewrap(const struct launch *launch, struct error **err) {
     arguments[BASE_COUNT + 1] = LAUNCH_EVENTS;
   }
   launch_untie();
-  execve(launch->program, (char *const *)arguments, (char *const *)launch_environment);
+  execveat(launch->program_file, "", (char *const *)arguments, (char *const *)launch_environment, AT_EMPTY_PATH);
   return error_set_errno(err, errno, "cannot execute %s", launch->program);
 }

@@ -52,8 +52,9 @@ static int write_mounts(const struct launch *launch, struct buffer *config) {
             "{\"destination\":\"/run/channel\",\"type\":\"bind\",\"source\":\"" LAUNCH_CHANNEL
             "\",\"options\":[\"rw\",\"rbind\"]}");
   failed |= write_memory_mount(config, SANDBOX_WORKSPACE, "1777", launch->bytes);
-  failed |= write_memory_mount(config, SANDBOX_HOME, "1777", launch->bytes);
-  failed |= write_memory_mount(config, "/tmp", "1777", launch->bytes);
+  failed |= write_memory_mount(config, SANDBOX_HOME, "1777", launch->bytes / LAUNCH_GVISOR_PART);
+  failed |= write_memory_mount(config, "/tmp", "1777", launch->bytes / LAUNCH_GVISOR_PART);
+  failed |= write_memory_mount(config, "/dev/shm", "1777", launch->bytes / LAUNCH_GVISOR_PART);
   return failed | buffer_append_string(config, "],");
 }
 

@@ -55,7 +55,7 @@ static void execute_runsc(const struct launch *launch, int output) {
     close(file);
   /* runsc looks for its own home; there is none. */
   static char *const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" STATE, "XDG_RUNTIME_DIR=" STATE, NULL};
-  execve(launch->program, arguments, environment);
+  execveat(launch->program_file, "", arguments, environment, AT_EMPTY_PATH);
   fprintf(stderr, "sandbox-launcher: cannot execute %s: %s\n", launch->program, strerror(errno));
   _exit(1);
 }

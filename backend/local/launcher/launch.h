@@ -29,6 +29,7 @@ enum launch_runtime { LAUNCH_BUBBLEWRAP, LAUNCH_GVISOR };
 struct launch {
   enum launch_runtime runtime;
   const char *program;  /* bubblewrap or runsc */
+  int program_file;     /* open since before privilege was given up: its directory may be closed to the sandbox's uid */
   const char *platform; /* gVisor: ptrace, systrap, kvm; NULL: runsc's own choice */
   const char *agent;    /* sandboxd */
   const char *etc;      /* directory that becomes /etc */

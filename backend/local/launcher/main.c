@@ -5,6 +5,7 @@
 #include "backend/local/protocol.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,6 +48,9 @@ static int run(int count, char **arguments, struct error **err) {
   /* Nothing of the server's leaks into a sandbox, whatever it forgot to close. */
   if (syscall(SYS_close_range, LAUNCH_FD_COUNT, ~0U, 0) != 0)
     return error_set_errno(err, errno, "cannot close what was inherited");
+  launch.program_file = open(launch.program, O_PATH | O_CLOEXEC);
+  if (launch.program_file < 0)
+    return error_set_errno(err, errno, "cannot open %s", launch.program);
   if (launch.uid == 0 && geteuid() == 0)
     return error_set_detail(err, REASON_INVALID_REQUEST, "root must name a uid to drop to");
   if (launch_join(&launch, err) != 0 || launch_limit(&launch, err) != 0)
