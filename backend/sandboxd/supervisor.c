@@ -97,8 +97,8 @@ static int supervisor_exec(void *context) {
   return 127;
 }
 
-/* As vfork, but the child has a stack of its own; and where a tool has put a fork in the place of vfork (ThreadSanitizer
- * does), nobody would wait for the failure, nor see it. */
+/* As vfork, but the child has a stack of its own; and where a tool has put a fork in the place of vfork
+ * (ThreadSanitizer does), nobody would wait for the failure, nor see it. */
 static int supervisor_spawn(const int *descriptors, size_t count) {
   static _Alignas(16) char stack[SUPERVISOR_STACK];
   char name[] = "sh", flags[] = "-lc";
