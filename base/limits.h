@@ -38,6 +38,7 @@
 
 /* Commands */
 #define LIMIT_OUTPUT_BYTES 10485760 /* each of stdout and stderr of a unary exec */
+#define LIMIT_ANSWER_BYTES 268435456 /* of all unary answers with output or whole files, at once */
 #define LIMIT_COMMAND_BYTES 1048576
 #define LIMIT_ENV_ENTRIES 256
 #define LIMIT_ENV_BYTES 131072

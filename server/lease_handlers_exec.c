@@ -43,6 +43,7 @@ static void exec_output(void *context, int stream, uint64_t offset, const uint8_
     bool full = length > LIMIT_OUTPUT_BYTES - buffer->length;
     lease_operation_fail(&exec->operation, lease_error(full ? REASON_OUTPUT_TOO_LARGE : REASON_INTERNAL));
   }
+  lease_holding_set(&exec->operation, exec->streams[0].capacity + exec->streams[1].capacity);
   session_exec_consume(exec->session, length);
 }
 
@@ -51,6 +52,10 @@ static void exec_answer(struct exec *exec, const struct session_end *end) {
   case SESSION_ENDED_EXITED:
   case SESSION_ENDED_SIGNALLED:
   case SESSION_ENDED_OUT_OF_MEMORY:
+    if (lease_holding_leave(&exec->operation) < 0) {
+      lease_operation_fail(&exec->operation, lease_error(REASON_INTERNAL));
+      return;
+    }
     call_reply_buffer(lease_operation_answer(&exec->operation),
                       lease_encode_exec(&exec->streams[0], &exec->streams[1], end->exit_code,
                                         lease_ended_by(end->ended_by)));

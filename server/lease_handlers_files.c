@@ -59,6 +59,8 @@ static void read_info(void *context, uint64_t size, const uint8_t *sha256) {
     lease_operation_fail(&file->operation, lease_error(REASON_OUTPUT_TOO_LARGE));
   else if (size > 0 && file->operation.call && !buffer_reserve(&file->content, (size_t)size))
     lease_operation_fail(&file->operation, lease_error(REASON_INTERNAL));
+  else
+    lease_holding_set(&file->operation, file->content.capacity);
 }
 
 static void read_data(void *context, const uint8_t *bytes, size_t length) {
@@ -77,6 +79,8 @@ static void read_ended(void *context, struct error *err) {
   file->operation.running = false;
   if (err)
     lease_operation_fail(&file->operation, file_error(err, REASON_FILE_READ_FAILED));
+  else if (file->operation.call && lease_holding_leave(&file->operation) < 0)
+    lease_operation_fail(&file->operation, lease_error(REASON_INTERNAL));
   else if (file->operation.call)
     call_reply_buffer(lease_operation_answer(&file->operation), lease_encode_bytes(1, &file->content));
   lease_operation_settle(&file->operation);

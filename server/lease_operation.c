@@ -44,6 +44,7 @@ struct call *lease_operation_answer(struct lease_operation *operation) {
 void lease_operation_fail(struct lease_operation *operation, struct error *err) {
   lease_operation_hold(operation);
   struct call *call = lease_operation_answer(operation);
+  lease_holding_end(operation);
   if (call)
     call_fail(call, err);
   else

@@ -10,6 +10,10 @@
 
 enum { QUOTA_MAX = 1000000, TRANSFERS_MAX = 1024 };
 
+/* One answer always fits, with the room that its buffers have to spare. */
+#define ANSWERS_LEAST (4 * (int64_t)LIMIT_OUTPUT_BYTES)
+#define ANSWERS_MOST (INT64_C(1) << 40)
+
 static int settings_read_ttl(struct lease_settings *settings, struct config *config, struct error **err) {
   if (config_integer(config, "SANDBOX_MAX_TTL_SECONDS", LIMIT_TTL_MAX_SECONDS, 1, LIMIT_TTL_MAX_SECONDS,
                      &settings->ttl_max, err) < 0)
@@ -41,6 +45,9 @@ int lease_settings_read(struct lease_settings *settings, struct config *config, 
     return -1;
   if (config_integer(config, "SANDBOX_MAX_LEASES_PER_SUBJECT", 0, 0, QUOTA_MAX, &settings->per_subject, err) < 0 ||
       config_integer(config, "SANDBOX_MAX_LEASES_PER_CONSUMER", 0, 0, QUOTA_MAX, &settings->per_consumer, err) < 0)
+    return -1;
+  if (config_integer(config, "SANDBOX_ANSWER_MAX_BYTES", LIMIT_ANSWER_BYTES, ANSWERS_LEAST, ANSWERS_MOST,
+                     &settings->answer_bytes, err) < 0)
     return -1;
   return config_duration(config, "SANDBOX_SWEEP_INTERVAL", 30 * CLOCK_SECOND, CLOCK_SECOND, 3600 * CLOCK_SECOND,
                          &settings->sweep_interval, err);

@@ -16,6 +16,7 @@ struct lease_settings {
   int64_t sweep_interval; /* nanoseconds */
   int64_t transfers, transfers_per_lease;
   int64_t transfer_timeout; /* nanoseconds */
+  int64_t answer_bytes;     /* of all unary answers with command output or files */
   char ttl_rule[80]; /* the message of INVALID_LEASE_TTL */
 };
 

@@ -43,6 +43,8 @@ struct lease_service {
   struct lease_transfer *first_transfer, *last_transfer;
   unsigned transfers;
 
+  size_t holding; /* bytes for unary answers: see lease_holding.c */
+
   struct boot_timer *expiry;   /* the nearest deadline of a Lease */
   struct boot_timer *transfer_timer; /* the nearest deadline of a transfer */
   uv_timer_t sweep;
@@ -123,6 +125,7 @@ struct lease_operation {
   bool running;        /* the session's part goes on */
   unsigned held;       /* functions at work on it, under which it must not be freed */
   bool swept;          /* a sweep has seen it without a Lease */
+  size_t holding;      /* bytes that it holds for its answer, as far as they count */
   struct lease_operation *next, *previous; /* of the same Lease */
 };
 
@@ -147,6 +150,17 @@ void lease_operation_orphan(struct lease *lease);
 void lease_operation_sweep(struct lease_service *service);
 /* Aborts all operations of all Leases. */
 void lease_operation_abort_all(struct lease_service *service);
+
+/* --- what unary answers hold (lease_holding.c) --- */
+
+/* So many bytes are held for the operation's answer. If that is too much for the server, some operation fails, perhaps
+ * this one: see its call. */
+void lease_holding_set(struct lease_operation *operation, size_t bytes);
+/* They are no longer held. */
+void lease_holding_end(struct lease_operation *operation);
+/* The call, which still waits, is about to be answered with them: they count until the answer has left. Returns 0, or
+ * -1 without memory. */
+int lease_holding_leave(struct lease_operation *operation);
 
 /* --- the service itself (lease_service.c) --- */
 

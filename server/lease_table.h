@@ -49,6 +49,7 @@ struct lease {
   struct session *session;           /* NULL until it is wanted */
   struct lease_operation *operations; /* calls that use it */
   unsigned transfers;                /* how many of these are transfers */
+  size_t holding;                    /* bytes that they hold for unary answers, as far as they count */
 
   /* The table's. */
   struct label_entry by_id, by_idempotency;

@@ -524,7 +524,7 @@ static void test_settings(void **state) {
              {"SANDBOX_DEFAULT_TTL_SECONDS", "0"},      {"SANDBOX_MAX_LEASES_PER_SUBJECT", "-1"},
              {"SANDBOX_MAX_LEASES_PER_CONSUMER", "x"},  {"SANDBOX_FILE_TRANSFER_MAX_CONCURRENT", "0"},
              {"SANDBOX_FILE_TRANSFER_MAX_PER_LEASE", "0"}, {"SANDBOX_FILE_TRANSFER_TIMEOUT", "2 minutes"},
-             {"SANDBOX_SWEEP_INTERVAL", "10ms"}};
+             {"SANDBOX_ANSWER_MAX_BYTES", "41943039"}, {"SANDBOX_SWEEP_INTERVAL", "10ms"}};
   setenv("SANDBOX_METADATA_SECRET", "secret", 1);
   for (size_t i = 0; i < COUNT_OF(bad); i++) {
     setenv(bad[i].name, bad[i].value, 1);
