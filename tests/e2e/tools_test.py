@@ -173,9 +173,21 @@ class Up(Tools):
         self.assert_nothing_runs(self.here)
         self.here.run(UP)
 
+    def test_a_space_in_the_path_is_told_before_anything_happens(self):
+        folder = os.path.join(self.here.folder, "a clone")
+        shutil.copytree(os.path.join(ROOT, "tools"), os.path.join(folder, "tools"))
+        said = self.here.run(os.path.join(folder, "tools", "up"), status=1)
+        self.assertIn("The path of this folder has a space in it", said)
+        self.assertFalse(os.path.exists(self.here.kept))
+        said = self.here.run(os.path.join(folder, "tools", "test"), status=1)
+        self.assertIn("The path of this folder has a space in it", said)
+        self.assertEqual(said.splitlines()[-1], "0 passed, 1 failed")
+
     def test_a_wrong_word_is_told(self):
         self.assertIn("usage: tools/up", self.here.run(UP, "--help-me", status=1))
         self.assertIn("usage: tools/down [--keep-leases]", self.here.run(DOWN, "--all", status=1))
+        self.here.environment["SANDBOX_PLATFORM_PORT"] = "65536"
+        self.assertIn("SANDBOX_PLATFORM_PORT must be a port, 1 to 65535", self.here.run(UP, status=1))
         self.assertIn("usage: tools/test [--fast]", self.here.run(TEST, "--slow", status=1))
 
 
