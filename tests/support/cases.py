@@ -24,7 +24,7 @@ from tests.support.reasons import REASONS
 POOL, OTHER_POOL, PATIENCE = platforms.POOL, platforms.OTHER_POOL, platforms.PATIENCE
 
 # False where processes of a sandbox are not processes of this machine: gVisor, a cluster.
-VISIBLE = os.environ.get("SANDBOX_TEST_PROCESSES", "visible" if platforms.RUNTIME == "bubblewrap" else "hidden") == "visible"
+VISIBLE = platforms.RUNTIME == "bubblewrap" and os.environ.get("SANDBOX_TEST_PROCESSES", "visible") == "visible"
 
 
 def over(*protocols):
@@ -102,8 +102,8 @@ class Cases:
         return "%s-%s-%d" % (self.protocol, self.subject, self.keys)
 
     def marked(self, mark):
-        """The processes with this mark. Where the host cannot see into a sandbox, those that the sandboxes of this case show
-        inside, as long as they are there and the server is."""
+        """The processes with this mark. Where the host cannot see into a sandbox, those that the sandboxes of this case
+        show inside, as long as they are there and the server is."""
         if VISIBLE:
             return self.platform.marked(mark)
         found, answer = [], None

@@ -3,8 +3,9 @@ folder of their own; started, killed, restarted and stopped part by part; and at
 
 Everything waits on events: a line in a log, the end of a process. Other backends: SANDBOX_TEST_SERVER_ENVIRONMENT is a
 JSON object of settings that replaces those of the local backend; SANDBOX_TEST_POOL and SANDBOX_TEST_OTHER_POOL name two
-Pools of it. SANDBOX_TEST_RUNTIME=gvisor has the local backend run gVisor. SANDBOX_TEST_PATIENCE multiplies every
-waiting time (sanitizers, slow machines).
+Pools of it. SANDBOX_TEST_RUNTIME=gvisor has the local backend run gVisor; SANDBOX_TEST_USER=uid has
+lease-server run as that user and not as root. SANDBOX_TEST_PATIENCE multiplies every waiting time (sanitizers, slow
+machines).
 """
 import json
 import os
@@ -18,6 +19,7 @@ from tests.support import grpc_client, http_client, logs, paths, processes, toke
 PATIENCE = float(os.environ.get("SANDBOX_TEST_PATIENCE", "1"))
 POOL = os.environ.get("SANDBOX_TEST_POOL", "coding")
 RUNTIME = os.environ.get("SANDBOX_TEST_RUNTIME", "bubblewrap")
+USER = int(os.environ.get("SANDBOX_TEST_USER", "0")) if os.geteuid() == 0 else 0
 OTHER_POOL = os.environ.get("SANDBOX_TEST_OTHER_POOL", "other")
 
 # Long, so that finding one in a log means something.
@@ -94,7 +96,6 @@ class Platform:
         if Platform.first is None:
             Platform.first = self
         processes.adopt_orphans()
-        self.mounts_before = processes.mounts()
         self.folder = tempfile.mkdtemp(prefix="asp-")
         self.cgroup = "/" + os.path.basename(self.folder)  # of its own: other platforms on this machine come and go
         self.state = os.path.join(self.folder, "state")
@@ -104,7 +105,22 @@ class Platform:
         self.scopes = 0
         self.server = Part("lease-server", "server/lease-server", self.server_environment(server), "started",
                            wrap_server)
-        self.gateway = Part("lease-gateway", "gateway/lease-gateway", self.gateway_environment(gateway), "gateway_listening")
+        self.gateway = Part("lease-gateway", "gateway/lease-gateway", self.gateway_environment(gateway),
+                            "gateway_listening")
+        if USER:
+            self.give_server_to(USER)
+
+    def give_server_to(self, uid):
+        """Programs are copied: a user who is not root may not be able to see those of the build."""
+        programs = os.path.join(self.folder, "bin")
+        os.mkdir(programs)
+        for program in ("server/lease-server", "backend/local/sandbox-launcher", "backend/sandboxd/sandboxd"):
+            shutil.copy(paths.built(program), programs)
+        for folder in (programs, self.folder):
+            os.chmod(folder, 0o755)
+            os.chown(folder, uid, uid)
+        self.server.argv[-1] = os.path.join(programs, "lease-server")
+        self.server.argv[:0] = ["/usr/bin/setpriv", "--reuid=%d" % uid, "--regid=%d" % uid, "--clear-groups"]
 
     # --- settings ---
 
@@ -252,7 +268,8 @@ class Platform:
     def leftovers(self):
         left = processes.wait_gone(self.sandbox_processes(), 10 * PATIENCE)
         problems = ["left running: " + processes.describe(pid) for pid in left]
-        problems += ["left mounted: " + point for point in sorted(processes.mounts() - self.mounts_before)]
+        # The launcher names its mounts so, if ever one should come to light here.
+        problems += ["left mounted: " + point for point in processes.mounts_of(self.folder, " tmpfs sandbox-")]
         problems += ["left cgroup: " + group for group in processes.cgroups(self.cgroup)]
         problems += ["left file: " + path for path in self.state_leftovers()]
         return problems

@@ -137,6 +137,12 @@ def mounts():
         return {line.split()[4] for line in lines}
 
 
+def mounts_of(*words):
+    """The mount points whose line in the table of mounts has one of these words in it."""
+    with open("/proc/self/mountinfo", encoding="utf-8") as lines:
+        return sorted(line.split()[4] for line in lines if any(word in line for word in words))
+
+
 def cgroups(name):
     """The cgroup folders at and below the group `name` ("/..." from the top), in every hierarchy; the innermost first."""
     found = []

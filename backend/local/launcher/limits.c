@@ -68,9 +68,7 @@ int launch_limit(const struct launch *launch, struct error **err) {
     return 0;
   if (set_limit(RLIMIT_NOFILE, "open files", OPEN_FILES, err) != 0)
     return -1;
-  /* A cgroup counts all memory. Without one, bound what one process may have, and what one anonymous memory file may. */
-  if (launch->memory != 0 && set_limit(RLIMIT_FSIZE, "the size of a file", launch->bytes, err) != 0)
-    return -1;
+  /* A cgroup bounds all memory of a sandbox together. Without one, at least no process takes it all. */
   if (launch->memory != 0 && set_limit(RLIMIT_DATA, "data", launch->memory, err) != 0)
     return -1;
   return 0;
