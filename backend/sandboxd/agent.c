@@ -4,6 +4,7 @@
 #include "backend/sandboxd/agent.h"
 
 #include "backend/sandboxd/connection.h"
+#include "backend/sandboxd/handover.h"
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/log.h"
@@ -71,8 +72,10 @@ void agent_connection_closed(struct agent *agent) {
   agent_wait_orphaned(agent);
 }
 
-static int agent_connect(struct agent *agent, int input, int output, struct error **err) {
-  if (connection_open(agent, input, output, err))
+int agent_connect(struct agent *agent, int input, int output, int holder, struct error **err) {
+  if (agent->connection_count >= AGENT_CONNECTIONS)
+    connection_close_oldest(agent);
+  if (connection_open(agent, input, output, holder, err))
     return -1;
   if (!agent->bound)
     loop_timer_stop(&agent->loop, &agent->life);
@@ -88,12 +91,14 @@ static void agent_listener_ready(void *context, uint32_t events) {
     connection_close_oldest(agent); /* or the listener would call without end */
   if (input < 0)
     return;
-  if (agent->connection_count >= AGENT_CONNECTIONS)
-    connection_close_oldest(agent);
+  if (agent->handover) {
+    handover_welcome(agent, input);
+    return;
+  }
   int output = fcntl(input, F_DUPFD_CLOEXEC, 0);
   if (output < 0)
     close(input);
-  else if (agent_connect(agent, input, output, &err))
+  else if (agent_connect(agent, input, output, -1, &err))
     log_write(LOG_WARNING, "connection_refused", LOG_DETAIL(err));
 }
 
@@ -107,7 +112,7 @@ static void agent_settle(void *context) {
 
 static int agent_listen(struct agent *agent, const struct agent_options *options, struct error **err) {
   if (options->listener < 0)
-    return agent_connect(agent, options->input, options->output, err);
+    return agent_connect(agent, options->input, options->output, -1, err);
   if (fcntl(options->listener, F_SETFL, O_NONBLOCK) || loop_watch_set(&agent->loop, &agent->listener, EPOLLIN))
     return error_set_errno(err, errno, "the listening socket cannot be used");
   return 0;
@@ -119,6 +124,7 @@ int agent_init(struct agent *agent, const struct agent_options *options, struct 
       path_root_open(&agent->root, options->workspace, options->walk, err))
     return -1;
   random_bytes(agent->instance, sizeof agent->instance);
+  agent->handover = options->handover;
   agent->loop.settle = agent_settle;
   agent->loop.settle_context = agent;
   agent->life = (struct loop_timer){.fired = agent_life_over, .context = agent};

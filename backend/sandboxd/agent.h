@@ -21,6 +21,7 @@
 #define AGENT_TRANSFERS 64  /* files read and written at once */
 
 struct connection;
+struct guest;
 
 struct agent {
   struct loop loop;
@@ -31,6 +32,9 @@ struct agent {
   struct loop_watch listener; /* descriptor -1: none */
   struct connection *connections; /* newest first */
   size_t connection_count;
+  bool handover; /* whoever comes hands descriptors over: see handover.h */
+  struct guest *guests; /* newest first */
+  size_t guest_count;
   size_t transfers;
   bool bound;              /* a deadline was given */
   struct loop_timer life;  /* the deadline, or while unbound and alone the end of patience */
@@ -44,6 +48,7 @@ struct agent_options {
   const char *memory_events;  /* see memory_events_open; NULL */
   const struct crew_options *crew;
   int listener;               /* listening socket, taken over; -1: none */
+  bool handover;              /* whoever comes there is a `sandboxd connect` */
   int input, output;          /* or one connection on these, taken over; -1 */
   bool walk;                  /* see path_root_open */
 };
@@ -53,6 +58,10 @@ int agent_init(struct agent *agent, const struct agent_options *options, struct 
 /* Serves until the end. Returns 0, or -1 and *err; in both cases everything that it started is dead, unless the process
  * is pid 1 and its exit sees to that. */
 int agent_run(struct agent *agent, struct error **err);
+
+/* Serves a connection on these descriptors, taken over. holder: a socket to whoever brought it, taken over too, or -1.
+ * Returns 0, or -1 and *err. */
+int agent_connect(struct agent *agent, int input, int output, int holder, struct error **err);
 
 /* From a connection. */
 int agent_configure(struct agent *agent, const Sandbox__Agent__V1__ConfigureRequest *request, struct error **err);

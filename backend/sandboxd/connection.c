@@ -24,7 +24,7 @@
 struct connection {
   struct agent *agent;
   struct connection *previous, *next;
-  struct loop_watch input, output;
+  struct loop_watch input, output, holder;
   struct wire *wire;
   struct service service;
   struct buffer pending; /* a piece of the wire's output that the kernel did not take yet */
@@ -38,6 +38,10 @@ static void connection_close(struct connection *connection, struct error *why) {
   loop_watch_set(&agent->loop, &connection->output, 0);
   close(connection->input.descriptor);
   close(connection->output.descriptor);
+  if (connection->holder.descriptor >= 0) {
+    loop_watch_set(&agent->loop, &connection->holder, 0);
+    close(connection->holder.descriptor);
+  }
   buffer_free(&connection->pending);
   *(connection->previous ? &connection->previous->next : &agent->connections) = connection->next;
   if (connection->next)
@@ -144,11 +148,17 @@ static void connection_input_ready(void *context, uint32_t events) {
   error_free(&err);
 }
 
+/* Nothing is ever said there: whoever brought the connection is gone. */
+static void connection_holder_ready(void *context, uint32_t events) {
+  (void)events;
+  connection_close(context, NULL);
+}
+
 /* --- opening --- */
 
 static const struct wire_events connection_events = {.opened = service_call_opened};
 
-static struct connection *connection_new(struct agent *agent, int input, int output) {
+static struct connection *connection_new(struct agent *agent, int input, int output, int holder) {
   const struct wire_options options = {.role = WIRE_SERVER,
                                        .message_limit = CONNECTION_MESSAGE,
                                        .call_window = CONNECTION_WINDOW,
@@ -162,6 +172,8 @@ static struct connection *connection_new(struct agent *agent, int input, int out
   connection->input = (struct loop_watch){.descriptor = input, .ready = connection_input_ready, .context = connection};
   connection->output = (struct loop_watch){.descriptor = output, .ready = connection_output_ready,
                                            .context = connection};
+  connection->holder = (struct loop_watch){.descriptor = holder, .ready = connection_holder_ready,
+                                           .context = connection};
   buffer_init(&connection->pending, CONNECTION_PENDING);
   connection->wire = wire_new(&options, &connection_events, &connection->service);
   if (connection->wire)
@@ -170,18 +182,27 @@ static struct connection *connection_new(struct agent *agent, int input, int out
   return NULL;
 }
 
-int connection_open(struct agent *agent, int input, int output, struct error **err) {
-  struct connection *connection = connection_new(agent, input, output);
-  if (!connection || fcntl(input, F_SETFL, O_NONBLOCK) || fcntl(output, F_SETFL, O_NONBLOCK) ||
-      loop_watch_set(&agent->loop, &connection->input, EPOLLIN)) {
-    error_set_errno(err, connection ? errno : ENOMEM, "a connection cannot be served");
-    if (connection)
-      wire_free(connection->wire);
-    memory_free(connection);
-    close(input);
-    close(output);
-    return -1;
+/* Nothing was told of it yet. */
+static int connection_refuse(struct connection *connection, int input, int output, int holder, struct error **err) {
+  error_set_errno(err, connection ? errno : ENOMEM, "a connection cannot be served");
+  if (connection) {
+    loop_watch_set(&connection->agent->loop, &connection->input, 0);
+    wire_free(connection->wire);
   }
+  memory_free(connection);
+  close(input);
+  close(output);
+  if (holder >= 0)
+    close(holder);
+  return -1;
+}
+
+int connection_open(struct agent *agent, int input, int output, int holder, struct error **err) {
+  struct connection *connection = connection_new(agent, input, output, holder);
+  if (!connection || fcntl(input, F_SETFL, O_NONBLOCK) || fcntl(output, F_SETFL, O_NONBLOCK) ||
+      loop_watch_set(&agent->loop, &connection->input, EPOLLIN) ||
+      (holder >= 0 && loop_watch_set(&agent->loop, &connection->holder, EPOLLIN)))
+    return connection_refuse(connection, input, output, holder, err);
   connection->next = agent->connections;
   if (agent->connections)
     agent->connections->previous = connection;

@@ -4,6 +4,7 @@
  * cannot be traced, and its memory and descriptors cannot be read.
  */
 #include "backend/sandboxd/agent.h"
+#include "backend/sandboxd/connect.h"
 #include "base/log.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -21,10 +22,13 @@
 
 static const char main_usage[] =
     "usage: sandboxd serve (--listen-fd N | --stdio) [--workspace DIR] [--memory-events FILE]\n"
+    "       sandboxd connect [--digest SHA256] [--name NAME] [--workspace DIR] [--memory-events FILE]\n"
     "       sandboxd --version\n"
     "\n"
     "  --listen-fd N         serve on this inherited, listening unix socket\n"
     "  --stdio               serve one connection on standard input and output, and end with it\n"
+    "  --digest SHA256       fail unless this program's SHA-256 is this one\n"
+    "  --name NAME           another sandboxd of this user and container than the usual one\n"
     "  --workspace DIR       where files are read and written (default /workspace)\n"
     "  --memory-events FILE  the control group's memory.events or memory.oom_control\n"
     "  --without-openat2     walk paths component by component\n"
@@ -35,6 +39,8 @@ struct main_arguments {
   struct agent_options agent;
   struct crew_options crew;
   bool stdio;
+  bool connect;
+  const char *digest, *name; /* NULL: not given */
 };
 
 static int main_wrong(const char *what, const char *argument) {
@@ -54,23 +60,40 @@ static int main_parse_descriptor(const char *text, int *descriptor) {
 
 /* An option that takes a value; value NULL: it is missing. */
 static int main_parse_value(struct main_arguments *arguments, const char *option, const char *value) {
-  bool known = !strcmp(option, "--listen-fd") || !strcmp(option, "--workspace") || !strcmp(option, "--memory-events");
-  if (!known || !value)
-    return main_wrong(known ? "a value is missing behind " : "unknown argument ", option);
-  if (!strcmp(option, "--listen-fd"))
+  const struct {
+    const char *option;
+    const char **value;
+  } texts[] = {{"--workspace", &arguments->agent.workspace},
+               {"--memory-events", &arguments->agent.memory_events},
+               {"--digest", arguments->connect ? &arguments->digest : NULL},
+               {"--name", arguments->connect ? &arguments->name : NULL}};
+  const char **place = NULL;
+  for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+    place = !strcmp(option, texts[i].option) ? texts[i].value : place;
+  bool listen = !strcmp(option, "--listen-fd") && !arguments->connect;
+  if ((!place && !listen) || !value)
+    return main_wrong(place || listen ? "a value is missing behind " : "unknown argument ", option);
+  if (listen)
     return main_parse_descriptor(value, &arguments->agent.listener);
-  if (!strcmp(option, "--workspace"))
-    arguments->agent.workspace = value;
-  else
-    arguments->agent.memory_events = value;
+  *place = value;
+  return 0;
+}
+
+/* What must be together, and what must not. */
+static int main_check(const struct main_arguments *arguments) {
+  if (arguments->name && strlen(arguments->name) > CONNECT_NAME_BYTES)
+    return main_wrong("--name must be at most 32 bytes, not ", arguments->name);
+  if (!arguments->connect && arguments->stdio == (arguments->agent.listener >= 0))
+    return main_wrong("exactly one of --listen-fd and --stdio is needed", "");
   return 0;
 }
 
 static int main_parse(struct main_arguments *arguments, int count, char **texts) {
-  if (count < 2 || strcmp(texts[1], "serve"))
-    return main_wrong("the first argument must be serve or --version", "");
+  arguments->connect = count >= 2 && !strcmp(texts[1], "connect");
+  if (!arguments->connect && (count < 2 || strcmp(texts[1], "serve")))
+    return main_wrong("the first argument must be serve, connect or --version", "");
   for (int i = 2; i < count; i++) {
-    if (!strcmp(texts[i], "--stdio"))
+    if (!strcmp(texts[i], "--stdio") && !arguments->connect)
       arguments->stdio = true;
     else if (!strcmp(texts[i], "--without-openat2"))
       arguments->agent.walk = true;
@@ -83,9 +106,7 @@ static int main_parse(struct main_arguments *arguments, int count, char **texts)
     else
       i++;
   }
-  if (arguments->stdio == (arguments->agent.listener >= 0))
-    return main_wrong("exactly one of --listen-fd and --stdio is needed", "");
-  return 0;
+  return main_check(arguments);
 }
 
 /* Moves a descriptor to 10 or above. */
@@ -153,6 +174,30 @@ static int main_harden(struct main_arguments *arguments) {
   return arguments->crew.environment && !chdir("/") ? 0 : -1;
 }
 
+/* Returns the exit code of `sandboxd connect`; or, in a process of its own that is to serve, -1. */
+static int main_connect(struct main_arguments *arguments, struct error **err) {
+  if (arguments->digest && connect_verify(arguments->digest, err))
+    return 1;
+  int socket = connect_reach(arguments->name, &arguments->agent.listener, err);
+  if (socket < 0)
+    return 1;
+  prctl(PR_SET_DUMPABLE, 0);
+  arguments->agent.handover = true;
+  if (arguments->agent.listener < 0)
+    return connect_stay(socket);
+  pid_t pid = fork();
+  if (pid < 0) {
+    error_set_errno(err, errno, "fork");
+    return 1;
+  }
+  if (pid > 0) {
+    close(arguments->agent.listener);
+    return connect_stay(socket);
+  }
+  int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  return null >= 0 && setsid() > 0 && dup2(null, STDERR_FILENO) == STDERR_FILENO ? -1 : 1;
+}
+
 int main(int count, char **texts) {
   static struct agent agent;
   CLEANUP_ERROR struct error *err = NULL;
@@ -164,6 +209,13 @@ int main(int count, char **texts) {
   }
   if (main_parse(&arguments, count, texts))
     return 2;
+  if (arguments.connect) {
+    int code = main_connect(&arguments, &err);
+    if (err)
+      log_write(LOG_ERROR, "connect_failed", LOG_DETAIL(err));
+    if (code >= 0)
+      return code;
+  }
   if (main_harden(&arguments)) {
     log_write(LOG_ERROR, "start_failed", LOG_TEXT("detail", strerror(errno)));
     return 1;
