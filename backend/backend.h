@@ -81,7 +81,8 @@ struct backend_operations {
                                      backend_acquired *acquired, void *context);
   void (*cancel)(struct backend *backend, struct backend_pending *pending);
 
-  /* Ends a bound sandbox. done comes when nothing in it runs any more; REASON_LEASE_NOT_FOUND if it is unknown. */
+  /* Ends a bound sandbox. done comes when nothing in it runs any more or, where a cluster does the ending, when it has
+   * taken the order and will carry it out whatever becomes of this process; REASON_LEASE_NOT_FOUND if it is unknown. */
   void (*release)(struct backend *backend, const char *id, backend_done *done, void *context);
 
   /* Looks one up that the owner does not know. A backend whose knowledge is complete completes at once. */
@@ -109,5 +110,7 @@ struct backend {
 
 /* Makes the local backend from its configuration (SANDBOX_LOCAL_…). NULL and *err. */
 struct backend *backend_local_new(uv_loop_t *loop, struct config *config, struct error **err);
+/* Makes the Kubernetes backend from its configuration (SANDBOX_K8S_…, SANDBOX_KUBECONFIG). NULL and *err. */
+struct backend *backend_kubernetes_new(uv_loop_t *loop, struct config *config, struct error **err);
 
 #endif

@@ -8,7 +8,7 @@
 int main(int argc, char **argv) {
   static const struct program_backend backends[] = {
       {"local", backend_local_new},
-      {"kubernetes", NULL},
+      {"kubernetes", backend_kubernetes_new},
       {NULL, NULL},
   };
   return program_run(argc, argv, backends);

@@ -29,7 +29,8 @@ struct object;
 #define CLAIM_CREATED_AT CLAIM_PREFIX "created-at"
 #define CLAIM_EXPIRES_AT CLAIM_PREFIX "expires-at"
 #define CLAIM_ATTEMPT CLAIM_PREFIX "attempt"
-/* The controller's own. */
+/* The controller's own: which sandbox it has chosen, and when that was first ready. */
+#define CLAIM_ASSIGNED "agents.x-k8s.io/sandbox-name"
 #define CLAIM_FIRST_READY "agents.x-k8s.io/claim-first-ready-at"
 
 enum {

@@ -2,8 +2,10 @@
  * What the state of a cluster means for one Claim: wait, ready, give it back, or fail, and why. Pure. Thread: any.
  *
  * A name in a Claim's status is no readiness: a warm sandbox may be bound before it is ready, on a node that is about
- * to go. Ready is: the sandbox belongs to this Claim and is Ready in its current generation; its Pod is its own,
- * runs, is Ready and is not going away; its node is not cordoned and is Ready; runtime and container are the Pool's.
+ * to go. Ready is: the sandbox is owned by this Claim, which is what binds the two, and is Ready; its Pod is its own,
+ * runs, is itself Ready and is not going away; its node is not cordoned and is Ready; runtime and container are the
+ * Pool's. The sandbox's condition need not be of its latest generation: binding changes labels in its spec, and the
+ * Pod's own condition, which is looked at too, is what it mirrors.
  */
 #ifndef KUBERNETES_JUDGE_H
 #define KUBERNETES_JUDGE_H

@@ -174,7 +174,8 @@ static void claim_read(struct draft *draft, const struct json *json, const struc
   keep(draft, &claim->pool, pool);
   keep(draft, &claim->attempt, text_member(annotations, CLAIM_ATTEMPT));
   keep(draft, &claim->warm_pool, text_member(member(member(json, "spec"), "warmPoolRef"), "name"));
-  keep(draft, &claim->sandbox, text_member(member(status, "sandbox"), "name"));
+  struct json_text sandbox = text_member(member(status, "sandbox"), "name");
+  keep(draft, &claim->sandbox, sandbox.length > 0 ? sandbox : text_member(annotations, CLAIM_ASSIGNED));
   claim->ready = keep_ready(draft, status, &claim->reason, &claim->message);
   claim->was_ready = claim->ready || text_member(annotations, CLAIM_FIRST_READY).length > 0;
 }
@@ -188,10 +189,8 @@ static void sandbox_read(struct draft *draft, const struct json *json, const str
   keep(draft, &sandbox->warm_pool, text_member(owner_of(metadata, "SandboxWarmPool"), "name"));
   keep(draft, &sandbox->pod, pod.length > 0 ? pod : text_member(metadata, "name"));
   sandbox->ready = keep_ready(draft, status, &sandbox->reason, &sandbox->message);
-  /* A condition that does not say which generation it is of is believed. */
-  int64_t generation = number_member(metadata, "generation", 0);
-  if (number_member(condition_of(status, "Ready"), "observedGeneration", generation) < generation)
-    sandbox->ready = false;
+  if (text_is(text_member(member(json, "spec"), "operatingMode"), "Suspended"))
+    sandbox->ready = false; /* the condition may not have followed yet */
 }
 
 static enum pod_phase phase_of(struct json_text text) {

@@ -25,7 +25,7 @@ struct claim_facts {
   const char *pool;                           /* annotation pool-name */
   const char *attempt;                        /* annotation attempt: which acquire made it */
   const char *warm_pool;                      /* spec.warmPoolRef.name */
-  const char *sandbox;                        /* status.sandbox.name */
+  const char *sandbox;                        /* status.sandbox.name, else the annotation that assigns one */
   const char *reason, *message;               /* of the Ready condition, unless it is True */
   int64_t created_at, expires_at;             /* annotations: wall nanoseconds by the API server's clock; 0: not said */
   bool managed;                               /* has the label, and every label and annotation it must have */
@@ -38,7 +38,7 @@ struct sandbox_facts {
   const char *warm_pool;         /* the controlling owner, if it is a SandboxWarmPool */
   const char *pod;               /* the annotation, else the sandbox's own name */
   const char *reason, *message;  /* of the Ready condition, unless it is True */
-  bool ready;                    /* the Ready condition is True, and of the current generation */
+  bool ready;                    /* the Ready condition is True, and it shall run */
 };
 
 enum pod_phase { POD_UNKNOWN, POD_PENDING, POD_RUNNING, POD_SUCCEEDED, POD_FAILED };

@@ -209,7 +209,8 @@ static void test_sandbox(void **state) {
            "{\"type\":\"Ready\",\"status\":\"True\",\"observedGeneration\":2}]}},"
            "{\"metadata\":{\"name\":\"b\",\"uid\":\"v\",\"generation\":3,\"ownerReferences\":[{\"kind\":"
            "\"SandboxWarmPool\","
-           "\"name\":\"wp\",\"uid\":\"w\",\"controller\":true}]},\"status\":{\"conditions\":[{\"type\":\"Ready\","
+           "\"name\":\"wp\",\"uid\":\"w\",\"controller\":true}]},\"spec\":{\"operatingMode\":\"Suspended\"},\"status\":"
+           "{\"conditions\":[{\"type\":\"Ready\","
            "\"status\":\"True\",\"observedGeneration\":2}]}}]}",
            NULL),
       FEED_WATCH);
@@ -222,7 +223,7 @@ static void test_sandbox(void **state) {
   assert_string_equal(b->sandbox.claim, "");
   assert_string_equal(b->sandbox.warm_pool, "wp");
   assert_string_equal(b->sandbox.pod, "b");
-  assert_false(b->sandbox.ready); /* of a former generation */
+  assert_false(b->sandbox.ready); /* it shall not run */
   end(&fixture);
 }
 
