@@ -1,5 +1,5 @@
 /*
- * The event loop: see loop.h. Timers are a sorted list: there are few, and a new one is nearly always the latest.
+ * The event loop: see loop.h. Timers are a sorted list: a new one is nearly always the latest, or sooner than most.
  */
 #include "backend/sandboxd/loop.h"
 
@@ -76,13 +76,28 @@ static void loop_clock_arm(struct loop *loop) {
     loop->clock_at = at;
 }
 
+/* The last timer that comes no later, or NULL. Looked for from the nearer end: behind the few that are due soon come
+ * those of all commands that are remembered. */
+static struct loop_timer *loop_timer_before(const struct loop *loop, int64_t at) {
+  if (!loop->timers || loop->timers->at > at)
+    return NULL;
+  struct loop_timer *before = loop->timers;
+  if (at - loop->timers->at < loop->timers_last->at - at) {
+    while (before->next && before->next->at <= at)
+      before = before->next;
+    return before;
+  }
+  before = loop->timers_last;
+  while (before->at > at)
+    before = before->previous;
+  return before;
+}
+
 void loop_timer_set(struct loop *loop, struct loop_timer *timer, int64_t at) {
   loop_timer_stop(loop, timer);
   timer->at = at;
   timer->armed = true;
-  struct loop_timer *before = loop->timers_last;
-  while (before && before->at > at)
-    before = before->previous;
+  struct loop_timer *before = loop_timer_before(loop, at);
   timer->previous = before;
   timer->next = before ? before->next : loop->timers;
   *(timer->previous ? &timer->previous->next : &loop->timers) = timer;

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "tests/unit/sandboxd/check.h"
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -54,6 +55,50 @@ static void fires_a_timer_that_is_already_due(void **state) {
   loop_timer_set(&loop, &timer, -5);
   assert_int_equal(loop_run(&loop, NULL), 0);
   assert_string_equal(trace, "z");
+}
+
+/* Many, set, moved and stopped in no order: they fire by time, and those of one time in the order they were set. */
+struct numbered {
+  struct loop_timer timer;
+  unsigned set; /* the how manieth */
+};
+
+static int64_t fired_at;
+static unsigned fired_set, fired;
+
+static void note_numbered(void *context) {
+  const struct numbered *numbered = context;
+  assert_true(numbered->timer.at > fired_at || (numbered->timer.at == fired_at && numbered->set > fired_set));
+  fired_at = numbered->timer.at;
+  fired_set = numbered->set;
+  fired++;
+}
+
+static void fires_many_timers_in_order(void **state) {
+  static struct numbered timers[500];
+  unsigned seed = 1;
+  (void)state;
+  fired_at = -1000;
+  fired = 0;
+  for (unsigned i = 0; i < 500; i++)
+    timers[i].timer = (struct loop_timer){.fired = note_numbered, .context = &timers[i]};
+  for (unsigned round = 1; round <= 3000; round++) {
+    struct numbered *one = &timers[rand_r(&seed) % 500];
+    one->set = round;
+    loop_timer_set(&loop, &one->timer, rand_r(&seed) % 300 - (round % 3 ? 0 : 500));
+  }
+  for (unsigned i = 0; i < 500; i++)
+    if (i % 5 == 0 || !timers[i].set)
+      loop_timer_stop(&loop, &timers[i].timer);
+  unsigned expected = 0;
+  for (unsigned i = 0; i < 500; i++)
+    expected += timers[i].timer.armed;
+  char name[] = "z";
+  struct loop_timer last = {.fired = note_timer, .context = name};
+  loop_timer_set(&loop, &last, 301);
+  assert_int_equal(loop_run(&loop, NULL), 0);
+  assert_int_equal(fired, expected);
+  assert_in_range(fired, 380, 400);
 }
 
 struct pair {
@@ -116,6 +161,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(fires_timers_in_order_and_never_a_stopped_one),
       TEST(fires_a_timer_that_is_already_due),
+      TEST(fires_many_timers_in_order),
       TEST(delivers_nothing_to_a_watch_stopped_in_the_same_round),
       TEST(runs_a_task_once_for_each_round),
   };
