@@ -472,6 +472,8 @@ void command_delivered(struct command *command) {
   command->attached = (struct command_call){0};
   command->told = false;
   command->remembered = true;
+  for (int i = 0; i < 2; i++)
+    spool_trim(&command->streams[i].spool);
   command->remembered_bytes = command->streams[0].spool.capacity + command->streams[1].spool.capacity;
   table->count--;
   table->remembered++;

@@ -17,7 +17,7 @@
 #define COMMAND_ID_BYTES 16
 #define COMMAND_RECORDS 512             /* commands at once, those included that ended and were not yet asked for */
 #define COMMAND_REMEMBERED 64           /* commands whose end was sent */
-#define COMMAND_REMEMBERED_BYTES 2097152 /* of their output */
+#define COMMAND_REMEMBERED_BYTES 1048576 /* of their output */
 
 struct command;
 

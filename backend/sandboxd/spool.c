@@ -12,6 +12,7 @@
 _Static_assert((LIMIT_SPOOL_BYTES & (LIMIT_SPOOL_BYTES - 1)) == 0, "the ring wants a power of two");
 
 #define SPOOL_FIRST 4096         /* first capacity */
+#define SPOOL_LEAST 64           /* of one that was trimmed */
 #define SPOOL_WORTH_KEEPING 8192 /* an empty ring up to this size is not freed */
 
 static size_t spool_length(const struct spool *spool) { return (size_t)(spool->end - spool->start); }
@@ -41,27 +42,44 @@ static void spool_copy(const struct spool *spool, uint64_t offset, uint8_t *out,
   memcpy(out + first, spool->bytes, length - first);
 }
 
+/* To a power of two that holds what is there. Returns 0, or -1 without memory: then all is as before. */
+static int spool_resize(struct spool *spool, size_t capacity) {
+  struct spool resized = *spool;
+  resized.capacity = capacity;
+  resized.bytes = memory_new(capacity);
+  if (!resized.bytes)
+    return -1;
+  for (uint64_t offset = spool->start; offset < spool->end;) {
+    size_t index = spool_index(&resized, offset), rest = (size_t)(spool->end - offset);
+    size_t length = capacity - index < rest ? capacity - index : rest;
+    spool_copy(spool, offset, resized.bytes + index, length);
+    offset += length;
+  }
+  memory_free(spool->bytes);
+  *spool = resized;
+  return 0;
+}
+
+static size_t spool_capacity_for(size_t length, size_t least) {
+  size_t capacity = least;
+  while (capacity < length)
+    capacity *= 2;
+  return capacity;
+}
+
 /* Makes the capacity at least `wanted`, which is at most LIMIT_SPOOL_BYTES, a power of two itself. */
 static int spool_grow(struct spool *spool, size_t wanted) {
   if (wanted <= spool->capacity)
     return 0;
-  size_t capacity = spool->capacity ? spool->capacity : SPOOL_FIRST;
-  while (capacity < wanted)
-    capacity *= 2;
-  struct spool grown = *spool;
-  grown.capacity = capacity;
-  grown.bytes = memory_new(capacity);
-  if (!grown.bytes)
-    return -1;
-  for (uint64_t offset = spool->start; offset < spool->end;) {
-    size_t index = spool_index(&grown, offset);
-    size_t length = (size_t)(spool->end - offset) < capacity - index ? (size_t)(spool->end - offset) : capacity - index;
-    spool_copy(spool, offset, grown.bytes + index, length);
-    offset += length;
-  }
-  memory_free(spool->bytes);
-  *spool = grown;
-  return 0;
+  return spool_resize(spool, spool_capacity_for(wanted, spool->capacity ? spool->capacity : SPOOL_FIRST));
+}
+
+void spool_trim(struct spool *spool) {
+  size_t capacity = spool_capacity_for(spool_length(spool), SPOOL_LEAST);
+  if (spool->start == spool->end)
+    spool_free(spool);
+  else if (capacity < spool->capacity)
+    spool_resize(spool, capacity); /* without memory it stays as it is */
 }
 
 ssize_t spool_fill(struct spool *spool, int descriptor, size_t available, size_t most) {

@@ -34,6 +34,8 @@ void spool_take(struct spool *spool, uint8_t *out, size_t length);
 void spool_cut(struct spool *spool, uint64_t end);
 /* Drops sent bytes until at most `keep` are left. */
 void spool_forget(struct spool *spool, size_t keep);
+/* Gives back the memory that what is kept does not need: nothing more is going to come. */
+void spool_trim(struct spool *spool);
 /* Makes `offset` the next byte to be sent. Returns 0, or -1 if it is no longer, or not yet, here. */
 int spool_rewind(struct spool *spool, uint64_t offset);
 

@@ -134,6 +134,27 @@ static void holds_no_memory_when_a_large_stream_was_sent(void **state) {
   spool_free(&spool);
 }
 
+static void keeps_every_byte_when_it_is_trimmed(void **state) {
+  static const size_t kept[] = {0, 1, 63, 64, 65, 4095, 4097, 100000};
+  (void)state;
+  for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
+    struct spool spool = {0};
+    fill(&spool, 250001); /* so that the ring's end lies within what is kept */
+    take(&spool, 250001);
+    spool_forget(&spool, kept[i]);
+    fill(&spool, 11);
+    take(&spool, 11);
+    spool_trim(&spool);
+    assert_in_range(spool.capacity, kept[i] + 11, 2 * (kept[i] + 11) + 64);
+    assert_int_equal(spool_rewind(&spool, 250001 - kept[i]), 0);
+    take(&spool, kept[i] + 11);
+    spool_forget(&spool, 0);
+    spool_trim(&spool);
+    assert_null(spool.bytes);
+    assert_int_equal(spool.end, 250012);
+  }
+}
+
 static void tells_the_end_and_an_empty_pipe_apart(void **state) {
   struct spool spool = {0};
   (void)state;
@@ -152,7 +173,7 @@ int main(void) {
       TEST(gives_back_what_came_across_the_end_of_the_ring), TEST(grows_around_its_end_without_mixing_bytes),
       TEST(stops_at_its_limit),                              TEST(sends_again_from_where_the_other_side_was),
       TEST(drops_unsent_bytes_from_the_end_only),            TEST(holds_no_memory_when_a_large_stream_was_sent),
-      TEST(tells_the_end_and_an_empty_pipe_apart),
+      TEST(keeps_every_byte_when_it_is_trimmed),             TEST(tells_the_end_and_an_empty_pipe_apart),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
