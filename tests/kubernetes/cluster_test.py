@@ -264,6 +264,13 @@ class Pools(unittest.TestCase):
                 self.assertEqual(kubectl("-n", "platform", "exec", pod, "--", "id", "-u").strip(), "10001")
                 kubectl("-n", "platform", "delete", f"sandboxclaim/claim-{pool}", "--timeout=60s")
 
+    def test_floor_measures(self):
+        measured = json.loads(call("floor", "--count", "3"))
+        self.assertEqual((measured["pool"], measured["count"]), ("coding", 3))
+        self.assertLess(0, measured["create"]["p50"])
+        self.assertLessEqual(measured["create"]["p50"], measured["ready"]["p50"])
+        kubectl("-n", "platform", "wait", "--for=delete", "sandboxclaims", "--all", "--timeout=60s")
+
     def test_the_lease_server_may_do_what_it_needs_and_no_more(self):
         account = "--as=system:serviceaccount:platform:lease-server"
         for verb, resource, namespace, allowed in (
@@ -364,6 +371,35 @@ class SideBySide(unittest.TestCase):
         call("cluster", "down", name=name)  # once more is no mistake
 
 
+class CutOff(unittest.TestCase):
+    """A program that is killed in the middle leaves nothing that the next one cannot deal with."""
+
+    def test_up_killed_in_the_middle(self):
+        name = f"{NAME}-c"
+        self.addCleanup(call, "cluster", "down", name=name)
+        for line in ("Starting cluster", "The API server serves"):
+            up = subprocess.Popen([KUBERNETES / "cluster", "--name", name, "up"], stderr=subprocess.PIPE, text=True)
+            for said in up.stderr:
+                if line in said:
+                    break
+            up.kill()
+            up.wait()
+            up.stderr.close()
+        call("cluster", "up", name=name)
+        self.assertEqual(sorted(parts.find_all(Cluster(name))), sorted(parts.PARTS))
+        call("cluster", "down", name=name)
+        self.assertEqual(ours(name), set())
+
+    def test_two_at_once(self):
+        name = f"{NAME}-d"
+        self.addCleanup(call, "cluster", "down", name=name)
+        command = [KUBERNETES / "cluster", "--name", name, "up"]
+        both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+        said = sorted(process.communicate()[1].splitlines()[-1].partition("] ")[2] for process in both)
+        self.assertEqual([process.returncode for process in both], [0, 0])
+        self.assertEqual(said, [f"Cluster {name} is up", f"Cluster {name} is up already"])
+
+
 class Commands(unittest.TestCase):
     """The command line."""
 
@@ -398,6 +434,7 @@ class Commands(unittest.TestCase):
         self.assertIn("A cluster's name has 1 to 40 characters", call("cluster", "up", name="Bad_Name", code=1))
         self.assertIn("does not run. Start it:", call("cluster", "kubectl", "get", "nodes", name="nobody", code=1))
         self.assertIn("does not run. Start it:", call("platform", "up", name="nobody", code=1))
+        self.assertIn("choose another", call("cluster", "up", name="images", code=1))
         self.assertIn("usage: cluster exec", call("cluster", "exec", code=1))
         self.assertIn(
             "There is no cluster nobody",

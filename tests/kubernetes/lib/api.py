@@ -42,28 +42,51 @@ def connect(cluster, seconds=60):
     return connection
 
 
+class Watch:
+    """The events of a collection's objects, or of the one with that name; `collection` is a path, as "/api/v1/nodes".
+
+    The first events are about what is there already. After open() returns nothing is missed.
+    """
+
+    def __init__(self, cluster, collection, name=None, seconds=60):
+        self.what = f"{collection}/{name}" if name else collection
+        self.seconds = seconds
+        query = {"watch": "true", "timeoutSeconds": seconds}
+        query.update(sendInitialEvents="true", resourceVersionMatch="NotOlderThan", allowWatchBookmarks="true")
+        if name:
+            query["fieldSelector"] = f"metadata.name={name}"
+        self.connection = connect(cluster, seconds)
+        self.connection.request("GET", f"{collection}?{urlencode(query)}")
+        self.response = self.connection.getresponse()
+        if self.response.status != 200:
+            said = self.response.read(2000).decode(errors="replace")
+            raise Failure(f"The API server answered {self.response.status} to a watch of {self.what}: {said}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.connection.close()
+
+    def events(self):
+        """Yields (type, object) until the time is over, which is a failure."""
+        deadline = time.monotonic() + self.seconds
+        try:
+            for line in self.response:
+                event = json.loads(line)
+                yield event["type"], event["object"]
+                self.connection.sock.settimeout(max(0.001, deadline - time.monotonic()))
+        except TimeoutError:
+            pass
+        raise Failure(f"{self.what} was not as it should be within {self.seconds} s")
+
+
 def wait_for(cluster, collection, name, satisfied, seconds=60):
-    """Watches one object until satisfied(object); `collection` is the path of all of its kind, as "/api/v1/nodes"."""
-    deadline = time.monotonic() + seconds
-    query = urlencode({"watch": "true", "fieldSelector": f"metadata.name={name}", "timeoutSeconds": seconds})
-    connection = connect(cluster, seconds)
-    try:
-        connection.request("GET", f"{collection}?{query}")
-        response = connection.getresponse()
-        if response.status != 200:
-            raise Failure(
-                f"The API server answered {response.status} to a watch of {collection}: {response.read(2000).decode()}"
-            )
-        for line in response:
-            event = json.loads(line)
-            if event["type"] in ("ADDED", "MODIFIED") and satisfied(event["object"]):
+    """Watches one object until satisfied(object)."""
+    with Watch(cluster, collection, name, seconds) as watch:
+        for kind, thing in watch.events():
+            if kind in ("ADDED", "MODIFIED") and satisfied(thing):
                 return
-            connection.sock.settimeout(max(0.001, deadline - time.monotonic()))
-        raise TimeoutError
-    except TimeoutError:
-        raise Failure(f"{collection}/{name} was not as it should be within {seconds} s") from None
-    finally:
-        connection.close()
 
 
 def exists(_):

@@ -5,11 +5,13 @@ import os
 import re
 import subprocess
 
-from lib import api, certificates, images, parts
-from lib.build import build_all, build_module, check
+from lib import api, images, parts, store
+from lib.build import build_all, build_module
+from lib.folder import prepare
 from lib.network import NODE_NAME
 from lib.paths import KUBERNETES, TREE
 from lib.say import Failure, say
+from lib.state import Cluster
 
 # Debian's packages for building and running a cluster.
 PACKAGES = [
@@ -37,6 +39,13 @@ def default_name():
     return f"{readable}-{hashlib.sha256(str(TREE).encode()).hexdigest()[:6]}"
 
 
+def named(name):
+    """The cluster that a user means."""
+    if name == store.SCRATCH:
+        raise Failure(f"{name} is the name of the cluster in which images are unpacked; choose another")
+    return Cluster(name)
+
+
 def need_machine():
     """Fails with a clear word where no cluster can run; installs missing packages."""
     if os.geteuid() != 0:
@@ -44,27 +53,6 @@ def need_machine():
     script = 'set -euo pipefail; source "$1"; shift; need_packages "$@" >&2'
     if subprocess.run(["bash", "-c", script, "need", TREE / "tools/lib", *PACKAGES], check=False).returncode:
         raise Failure("Without these packages there is no cluster.")
-
-
-def built_programs():
-    """Every program of a cluster, built if need be: (name, path)."""
-    programs = []
-    for folder in build_all().values():
-        programs += [(entry.name, entry) for entry in sorted(folder.iterdir()) if entry.name != "agent-sandbox"]
-    return programs
-
-
-def prepare(cluster):
-    """Fills the folder of a new cluster: programs, configuration, keys."""
-    folder = cluster.folder
-    for name in ("bin", "log", "config", "home"):
-        (folder / name).mkdir()
-    for name, path in built_programs():
-        (folder / "bin" / name).symlink_to(path)
-    check(["cp", "-R", "--no-preserve=mode", f"{KUBERNETES}/config/.", folder / "config"])
-    kubelet = folder / "config/kubelet.yaml"
-    kubelet.write_text(kubelet.read_text().replace("@CGROUP@", cluster.cgroup))
-    certificates.make(folder)
 
 
 def kubectl(cluster, *arguments, **options):
@@ -84,29 +72,6 @@ def kubectl(cluster, *arguments, **options):
     return done.stdout
 
 
-def import_image(cluster, archive):
-    """Starts the import of an image archive into containerd."""
-    command = [
-        cluster.folder / "bin/ctr",
-        "--address",
-        cluster.folder / "containerd.sock",
-        "--namespace",
-        "k8s.io",
-        "images",
-        "import",
-        "--local",
-        archive,
-    ]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def finish_import(importing, archive):
-    """Waits for the end of an import."""
-    said = importing.communicate()[0]
-    if importing.returncode:
-        raise Failure(f"containerd did not take the image {archive}: {said.strip()}")
-
-
 def controller_manifests():
     """What Agent Sandbox installs, without its Deployment: its controller runs on the node itself, not in a Pod."""
     folder = build_module("kubernetes") / "agent-sandbox"
@@ -123,28 +88,31 @@ def build():
     """Builds programs and images, so that the next `up` need not."""
     need_machine()
     build_all()
-    images.all_images()
+    store.filled()
     return 0
 
 
 def up(cluster):
-    """Starts what does not run, and waits until the node is Ready and all images are there."""
+    """Starts what does not run, and waits until the node is Ready."""
     build()
-    holder_program, archives = images.pause_program(), images.all_images()
+    holder_program = images.pause_program()
     with cluster.locked():
-        if cluster.exists() and cluster.holder() is None:
-            say(f"Something ended cluster {cluster.name} from outside; clearing away what is left of it")
-            cluster.destroy()
-        if cluster.exists():
+        if cluster.holder() is not None and cluster.complete():
             return start_missing(cluster)
+        if cluster.exists():
+            why = "was ended from outside" if cluster.complete() else "was not brought up to the end"
+            say(f"Cluster {cluster.name} {why}; clearing away what is left of it")
+            cluster.destroy()
         say(f"Starting cluster {cluster.name}")
         try:
             cluster.create(holder_program)
             prepare(cluster)
+            store.fill(cluster)
         except BaseException:
             cluster.destroy()
             raise
-        start_all(cluster, archives)
+        start_all(cluster)
+        cluster.set_complete()
     say(f"Cluster {cluster.name} is up")
     return 0
 
@@ -155,13 +123,13 @@ def has_webhook(definition):
     return bool(client.get("caBundle"))
 
 
-def start_all(cluster, archives):
+def start_all(cluster):
     """Starts every part of a new cluster."""
     first = [parts.Starting(cluster, name) for name in ("etcd", "containerd", "kube-apiserver")]
     for starting in first[:2]:
         starting.wait()
-    importing = [(import_image(cluster, archive), archive) for archive in archives.values()]
     first[2].wait()
+    say("The API server serves")
     # Roles are made some time after the API server is ready, and parts without rights give up.
     for namespace, name in (
         ("kube-public", "system:controller:bootstrap-signer"),
@@ -182,8 +150,6 @@ def start_all(cluster, archives):
     # The controller hands the authority of its webhook to the definitions when it serves.
     for kind in SANDBOX_KINDS:
         api.wait_for(cluster, DEFINITIONS, kind, has_webhook)
-    for process, archive in importing:
-        finish_import(process, archive)
 
 
 def start_missing(cluster):
@@ -200,9 +166,9 @@ def start_missing(cluster):
 def down(cluster):
     """Ends the cluster and removes everything of it."""
     with cluster.locked():
-        if not cluster.exists():
-            say(f"There is no cluster {cluster.name}")
-            return 0
-        cluster.destroy()
-    say(f"Cluster {cluster.name} is gone")
+        existed = cluster.exists()
+        if existed:
+            cluster.destroy()
+        cluster.lock.unlink(missing_ok=True)
+    say(f"Cluster {cluster.name} is gone" if existed else f"There is no cluster {cluster.name}")
     return 0

@@ -35,15 +35,20 @@ class Cluster:
         self.name = name
         self.folder = CLUSTERS / name
         self.cgroup = f"agent-sandbox-{name}"
+        self.lock = CLUSTERS / f".{name}.lock"
         self.kubeconfig = self.folder / "admin.kubeconfig"
 
     @contextmanager
     def locked(self):
         """Only one program at a time changes a cluster."""
         CLUSTERS.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(CLUSTERS / f".{self.name}.lock", "w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+        while True:
+            with open(self.lock, "w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                # The one who held it before may have removed the file, and a third made another.
+                if self.lock.exists() and os.path.samestat(os.fstat(file.fileno()), self.lock.stat()):
+                    yield
+                    return
 
     def holder(self):
         """The pid of the holder, or None if it does not run."""
@@ -56,6 +61,14 @@ class Cluster:
     def exists(self):
         """Whether anything of the cluster is there, working or not."""
         return self.folder.exists() or bool(cgroups.exist(self.cgroup))
+
+    def complete(self):
+        """Whether it was brought up to the end, and not cut off in the middle."""
+        return (self.folder / "complete").exists()
+
+    def set_complete(self):
+        """Says that it was brought up to the end."""
+        (self.folder / "complete").touch()
 
     def open_holder(self):
         """A pidfd of the holder."""
@@ -114,7 +127,6 @@ class Cluster:
             raise Failure(f"These control groups could not be removed, as something runs in them: {' '.join(left)}")
         if self.folder.exists():
             shutil.rmtree(self.folder)
-        (CLUSTERS / f".{self.name}.lock").unlink(missing_ok=True)
 
     def join_network(self):
         """Moves the calling process into the cluster's network and nothing else: the API server can be reached."""
