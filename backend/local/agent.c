@@ -191,8 +191,9 @@ static void on_connected(uv_connect_t *connect, int status) {
 }
 
 struct local_agent *local_agent_new(uv_loop_t *loop, const char *path) {
+  /* Two calls: one may be asked for from within the end of the other. */
   static const struct wire_options options = {.role = WIRE_CLIENT, .message_limit = 4096, .call_window = 65536,
-                                              .calls_limit = 2 /* one may be asked for from within the end of the other */, .output_limit = 65536};
+                                              .calls_limit = 2, .output_limit = 65536};
   static const struct wire_events events = {0};
   struct local_agent *agent = memory_zero(sizeof *agent);
   if (agent == NULL)

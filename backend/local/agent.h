@@ -1,7 +1,7 @@
 /*
- * A connection of the backend's own to an agent, for the one thing it asks itself: to take a deadline (Configure). So a
- * Lease is safe before any session exists, and an unbound agent lives as long as the server does: it ends itself a while
- * after its last connection closed. Thread: the loop's.
+ * A connection of the backend's own to an agent, for the one thing it asks itself: to take a deadline (Configure). So
+ * a Lease is safe before any session exists, and an unbound agent lives as long as the server does: it ends itself a
+ * while after its last connection closed. Thread: the loop's.
  */
 #ifndef BACKEND_LOCAL_AGENT_H
 #define BACKEND_LOCAL_AGENT_H

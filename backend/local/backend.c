@@ -86,7 +86,8 @@ void local_started(struct local_backend *local, struct error *err) {
     local_pool_balance(&local->pools[i]);
 }
 
-static void local_start(struct backend *backend, const struct backend_events *events, backend_done *done, void *context) {
+static void local_start(struct backend *backend, const struct backend_events *events, backend_done *done,
+                        void *context) {
   struct local_backend *local = local_of(backend);
   local->events = *events;
   local->done = done;

@@ -1,8 +1,8 @@
 /*
- * The making of one sandbox: its directory with the agent's listening socket and the record, its cgroup (work, in libuv's
- * pool); then the launcher, which becomes bubblewrap or runs gVisor; then the agent answers Configure, and the sandbox is
- * warm. If this process dies at any moment, the launcher dies with it, or the agent ends itself as an orphan; the record
- * tells the next process what to look for.
+ * The making of one sandbox: its directory with the agent's listening socket and the record, its cgroup (work, in
+ * libuv's pool); then the launcher, which becomes bubblewrap or runs gVisor; then the agent answers Configure, and
+ * the sandbox is warm. If this process dies at any moment, the launcher dies with it, or the agent ends itself as an
+ * orphan; the record tells the next process what to look for.
  */
 #include "backend/local/local.h"
 
@@ -54,7 +54,8 @@ static int make_listener(const struct local_sandbox *sandbox, int *listener, str
   local_path(sandbox->backend, sandbox->name, "agent", path);
   memcpy(address.sun_path, path, strlen(path)); /* the state directory's length was checked at start */
   *listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (*listener < 0 || bind(*listener, (struct sockaddr *)&address, sizeof address) != 0 || listen(*listener, BACKLOG) != 0)
+  if (*listener < 0 || bind(*listener, (struct sockaddr *)&address, sizeof address) != 0 ||
+      listen(*listener, BACKLOG) != 0)
     return error_set_errno(err, errno, "cannot listen at %s", path);
   return 0;
 }
@@ -77,10 +78,12 @@ static int prepare(struct local_sandbox *sandbox, struct local_birth *birth) {
   if (birth->null < 0)
     return error_set_errno(err, errno, "cannot open /dev/null");
   if ((!gvisor && make_listener(sandbox, &birth->listener, err) != 0) ||
-      make_file(sandbox, "log", O_APPEND, &birth->log, err) != 0 || make_file(sandbox, "report", 0, &birth->report, err) != 0)
+      make_file(sandbox, "log", O_APPEND, &birth->log, err) != 0 ||
+      make_file(sandbox, "report", 0, &birth->report, err) != 0)
     return -1;
   /* A cgroup without a record is found by the directory's name. */
-  if (local_cgroup_make(&sandbox->backend->cgroups, sandbox->name, sandbox->pool->settings, &sandbox->record.cgroup, err) != 0)
+  if (local_cgroup_make(&sandbox->backend->cgroups, sandbox->name, sandbox->pool->settings, &sandbox->record.cgroup,
+                        err) != 0)
     return -1;
   local_path(sandbox->backend, sandbox->name, "record", path);
   return local_record_write(path, &sandbox->record, err);
@@ -100,7 +103,8 @@ static pid_t read_report(int report) {
   CLEANUP_JSON struct json *json = length > 0 ? json_parse(text, (size_t)length, NULL) : NULL;
   bool present = false;
   int64_t pid = 0;
-  if (json == NULL || !json_is_object(json) || json_get_integer(json, "child-pid", &present, &pid, NULL) != 0 || !present)
+  if (json == NULL || !json_is_object(json) || json_get_integer(json, "child-pid", &present, &pid, NULL) != 0 ||
+      !present)
     return 0;
   return pid > 1 && pid <= INT32_MAX ? (pid_t)pid : 0;
 }

@@ -94,7 +94,8 @@ static bool open_split(struct local_cgroups *cgroups, const char *mount, const c
   return true;
 }
 
-/* The group beside our own: "0::/a/b" gives "/a/sandbox-platform". Returns 0, or -1 if /proc/self/cgroup has no such line. */
+/* The group beside our own: "0::/a/b" gives "/a/sandbox-platform". Returns 0, or -1 if /proc/self/cgroup has no
+ * such line. */
 static int name_beside(const char *self, char *group, size_t size) {
   const char *line = strncmp(self, "0::/", 4) == 0 ? self : strstr(self, "\n0::/");
   if (line == NULL)
@@ -177,7 +178,8 @@ static uint64_t memory_of(const struct local_pool_settings *limits) {
 }
 
 static int limit_unified(const char *path, const struct local_pool_settings *limits) {
-  if (write_number(path, "memory.max", memory_of(limits)) != 0 || write_number(path, "pids.max", threads_of(limits)) != 0)
+  if (write_number(path, "memory.max", memory_of(limits)) != 0 ||
+      write_number(path, "pids.max", threads_of(limits)) != 0)
     return -1;
   /* Without swap in the kernel there is no such file. */
   return write_file(path, "memory.swap.max", "0") != 0 && errno != ENOENT ? -1 : 0;

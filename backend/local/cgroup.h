@@ -1,6 +1,7 @@
 /*
- * Limits of a sandbox by cgroups: version 1 (a hierarchy for each controller) or 2 (one for all), where this process may
- * make groups. Where it may not, resource limits alone bound a sandbox; docs/local-backend.md says what that means.
+ * Limits of a sandbox by cgroups: version 1 (a hierarchy for each controller) or 2 (one for all), where this process
+ * may make groups. Where it may not, resource limits alone bound a sandbox; docs/local-backend.md says what that
+ * means.
  *
  * Thread: local_cgroups_open and _close the loop's; the rest any, on a cgroup that nobody else uses meanwhile.
  */
@@ -28,9 +29,10 @@ struct local_cgroups {
   struct local_cgroup parents;
 };
 
-/* Finds what can be had and makes the parents. given: a group to use, relative to the mount, or NULL: "sandbox-platform"
- * at the top (version 1), or beside our own group (version 2): not below it, or whoever ends the server's group would end
- * every sandbox. mount: LOCAL_CGROUP_MOUNT. self: /proc/self/cgroup's text. Never fails; version 0 is logged, once. */
+/* Finds what can be had and makes the parents. given: a group to use, relative to the mount, or NULL:
+ * "sandbox-platform" at the top (version 1), or beside our own group (version 2): not below it, or whoever ends
+ * the server's group would end every sandbox. mount: LOCAL_CGROUP_MOUNT. self: /proc/self/cgroup's text. Never
+ * fails; version 0 is logged, once. */
 void local_cgroups_open(struct local_cgroups *cgroups, const char *mount, const char *self, const char *given);
 /* As above, on this system. */
 void local_cgroups_open_own(struct local_cgroups *cgroups, const char *given);

@@ -34,8 +34,8 @@ static const struct {
 };
 
 /* Shown as the host has them, where it has them; none holds a secret. Patterns of glob(3). */
-static const char *const live[] = {"alternatives", "ld.so.cache", "ssl/certs", "ssl/openssl.cnf", "services", "protocols",
-                                   "mime.types", "fonts", "java-*-openjdk"};
+static const char *const live[] = {"alternatives", "ld.so.cache", "ssl/certs", "ssl/openssl.cnf", "services",
+                                   "protocols",    "mime.types",  "fonts",     "java-*-openjdk"};
 
 static bool same(const char *path, const char *content) {
   char text[1024];
@@ -85,7 +85,8 @@ static int make_place(const char *directory, const char *name, bool is_directory
 }
 
 /* One that exists on the host. */
-static int add_live(const char *directory, const char *host, const char *path, struct local_etc *etc, struct error **err) {
+static int add_live(const char *directory, const char *host, const char *path, struct local_etc *etc,
+                    struct error **err) {
   const char *name = path + strlen(host) + 1;
   struct stat status;
   if (stat(path, &status) != 0 || strlen(name) >= LOCAL_ETC_NAME_SIZE || etc->live_count == LOCAL_ETC_LIVE_MAX)

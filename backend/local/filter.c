@@ -1,7 +1,7 @@
 /*
- * The filter as a BPF program, written out by hand: libseccomp gives the numbers of the calls, but an argument of 32 bits
- * must be compared as the kernel reads it, its low half alone, and "whatever is none of these" must have its own answer
- * for each call.
+ * The filter as a BPF program, written out by hand: libseccomp gives the numbers of the calls, but an argument of 32
+ * bits must be compared as the kernel reads it, its low half alone, and "whatever is none of these" must have its own
+ * answer for each call.
  *
  * The program: another architecture's call kills the process; six calls are decided by their arguments; then a binary
  * search over ranges of call numbers that share an answer.
@@ -60,7 +60,8 @@ static void put_answer(struct writer *writer, uint32_t answer) { put(writer, BPF
 
 /* The low half of an argument (little-endian). */
 static void put_argument(struct writer *writer, unsigned number) {
-  put(writer, BPF_LD | BPF_W | BPF_ABS, (uint32_t)(offsetof(struct seccomp_data, args) + number * sizeof(uint64_t)), 0, 0);
+  put(writer, BPF_LD | BPF_W | BPF_ABS, (uint32_t)(offsetof(struct seccomp_data, args) + number * sizeof(uint64_t)), 0,
+      0);
 }
 
 /* What was loaded is `value`: give the answer; else go on. */
@@ -122,7 +123,8 @@ static void decide_unshare(struct writer *writer) {
 
 /* The usual ones, an address space that is not random (debuggers want it), and asking. */
 static void decide_personality(struct writer *writer) {
-  static const uint32_t allowed[] = {PER_LINUX, PER_LINUX32, UNAME26, PER_LINUX32 | UNAME26, ADDR_NO_RANDOMIZE, UINT32_MAX};
+  static const uint32_t allowed[] = {PER_LINUX,         PER_LINUX32, UNAME26, PER_LINUX32 | UNAME26,
+                                     ADDR_NO_RANDOMIZE, UINT32_MAX};
   put_argument(writer, 0);
   for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
     put_equal(writer, allowed[i], SECCOMP_RET_ALLOW);

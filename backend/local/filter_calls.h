@@ -4,8 +4,9 @@
  * that this architecture does not have is left out.
  */
 
-/* Processes and threads. Tracing is allowed: since Linux 4.8 the filter holds for a traced process too, and without
- * capabilities it reaches only what the same user runs in the same namespace, except sandboxd, which is not dumpable. */
+/* Processes and threads. Tracing is allowed: since Linux 4.8 the filter holds for a traced process too, and
+ * without capabilities it reaches only what the same user runs in the same namespace, except sandboxd, which is
+ * not dumpable. */
 CALL(fork) CALL(vfork) CALL(execve) CALL(execveat) CALL(exit) CALL(exit_group) CALL(wait4) CALL(waitid) CALL(kill)
 CALL(tkill) CALL(tgkill) CALL(ptrace) CALL(process_vm_readv) CALL(process_vm_writev) CALL(pidfd_open)
 CALL(pidfd_send_signal) CALL(process_mrelease) CALL(getpid) CALL(getppid) CALL(gettid) CALL(getpgid) CALL(getpgrp)

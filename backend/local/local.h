@@ -148,7 +148,8 @@ void local_sandbox_forget(struct local_sandbox *sandbox);
 void local_sandbox_close(struct local_sandbox *sandbox, uv_handle_t *handle);
 
 /* Of a file of a sandbox: "agent", "record", "log", "report"; "" is its directory. */
-void local_path(const struct local_backend *backend, const char *name, const char *file, char path[static LOCAL_PATH_SIZE]);
+void local_path(const struct local_backend *backend, const char *name, const char *file,
+                char path[static LOCAL_PATH_SIZE]);
 /* Where the agent of a sandbox listens. */
 void local_agent_path(const struct local_sandbox *sandbox, char path[static LOCAL_PATH_SIZE]);
 /* gVisor: opens the agent's socket, through the mount namespace of its first process, which lives, and without
@@ -184,8 +185,8 @@ void local_pool_stop(struct local_pool *pool);
 void local_pool_balance(struct local_pool *pool);
 void local_pool_ready(struct local_sandbox *sandbox);
 void local_pool_bound(struct local_sandbox *sandbox);
-/* It could not be made or bound, or ended while warm. was: STARTING, WARM or BINDING; err (not freed) says why, NULL: it
- * was not wanted any more. The caller ends it. */
+/* It could not be made or bound, or ended while warm. was: STARTING, WARM or BINDING; err (not freed) says why,
+ * NULL: it was not wanted any more. The caller ends it. */
 void local_pool_failed(struct local_sandbox *sandbox, enum local_state was, const struct error *err);
 /* It no longer counts as living. */
 void local_pool_ending(struct local_sandbox *sandbox);

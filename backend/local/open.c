@@ -18,7 +18,8 @@ static int make_directory(const char *path, struct error **err) {
   if (mkdir(path, 0700) != 0 && errno != EEXIST)
     return error_set_errno(err, errno, "SANDBOX_LOCAL_STATE_DIR: cannot make %s", path);
   if (lstat(path, &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != geteuid())
-    return error_set_detail(err, REASON_INTERNAL, "SANDBOX_LOCAL_STATE_DIR: %s must be a directory that belongs to the user of this server",
+    return error_set_detail(err, REASON_INTERNAL,
+                            "SANDBOX_LOCAL_STATE_DIR: %s must be a directory that belongs to the user of this server",
                             path);
   /* Sockets to the agents and records lie in it. */
   if ((status.st_mode & 0077) != 0 && chmod(path, 0700) != 0)
@@ -34,7 +35,8 @@ static int take_lock(struct local_backend *local, struct error **err) {
   if (local->lock < 0)
     return error_set_errno(err, errno, "SANDBOX_LOCAL_STATE_DIR: cannot open %s", path);
   if (flock(local->lock, LOCK_EX | LOCK_NB) != 0)
-    return error_set_detail(err, REASON_INTERNAL, "SANDBOX_LOCAL_STATE_DIR: another server uses %s", local->settings.state);
+    return error_set_detail(err, REASON_INTERNAL, "SANDBOX_LOCAL_STATE_DIR: another server uses %s",
+                            local->settings.state);
   return 0;
 }
 

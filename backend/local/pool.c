@@ -1,7 +1,7 @@
 /*
- * Pools: acquires wait their turn, warm sandboxes are handed out oldest first, what was handed out is made again in the
- * background. Refilling that fails waits longer each time; an acquire that waits is always tried for, and is told why it
- * failed.
+ * Pools: acquires wait their turn, warm sandboxes are handed out oldest first, what was handed out is made again in
+ * the background. Refilling that fails waits longer each time; an acquire that waits is always tried for, and is told
+ * why it failed.
  */
 #include "backend/local/local.h"
 

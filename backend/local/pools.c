@@ -1,6 +1,6 @@
 /*
- * SANDBOX_LOCAL_POOLS: Pool name → settings. Strict: an unknown member, a number out of range or a combination that cannot
- * work stops the start, and the message says which and what it must be.
+ * SANDBOX_LOCAL_POOLS: Pool name → settings. Strict: an unknown member, a number out of range or a combination that
+ * cannot work stops the start, and the message says which and what it must be.
  */
 #include "backend/local/settings.h"
 
@@ -46,10 +46,12 @@ static int parse_runtime(struct local_pool_settings *pool, const struct json *va
         return 0;
       }
   }
-  return error_set_detail(err, REASON_INTERNAL, VARIABLE ": %s.runtime must be \"bubblewrap\" or \"gvisor\"", pool->name);
+  return error_set_detail(err, REASON_INTERNAL, VARIABLE ": %s.runtime must be \"bubblewrap\" or \"gvisor\"",
+                          pool->name);
 }
 
-static int parse_member(struct local_pool_settings *pool, const char *name, const struct json *value, struct error **err) {
+static int parse_member(struct local_pool_settings *pool, const char *name, const struct json *value,
+                        struct error **err) {
   if (strcmp(name, "runtime") == 0)
     return parse_runtime(pool, value, err);
   for (size_t i = 0; i < MEMBERS; i++) {

@@ -35,7 +35,8 @@ int local_boot_id(char boot[static BOOT_ID_SIZE], struct error **err) {
   return 0;
 }
 
-/* Fields are counted behind the name, which may hold anything: state is the third, parent the fourth, start the 22nd. */
+/* Fields are counted behind the name, which may hold anything: state is the third, parent the fourth, start the
+ * 22nd. */
 int local_process_read(pid_t pid, struct local_process *process, pid_t *parent) {
   char path[64], text[2048];
   snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);

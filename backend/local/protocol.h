@@ -1,6 +1,6 @@
 /*
- * What the server and its launcher agree on: the numbers of the descriptors that the launcher inherits, and the facts of
- * the inside of a sandbox that both name.
+ * What the server and its launcher agree on: the numbers of the descriptors that the launcher inherits, and the facts
+ * of the inside of a sandbox that both name.
  */
 #ifndef BACKEND_LOCAL_PROTOCOL_H
 #define BACKEND_LOCAL_PROTOCOL_H
@@ -21,8 +21,8 @@ enum {
 /* Inside: how often the kernel killed for lack of memory. */
 #define LAUNCH_EVENTS "/run/memory-events"
 
-/* gVisor has no bind mounts inside: home, /tmp and /dev/shm are file systems of their own beside the workspace, and each
- * may hold this part of what the workspace may. */
+/* gVisor has no bind mounts inside: home, /tmp and /dev/shm are file systems of their own beside the workspace,
+ * and each may hold this part of what the workspace may. */
 #define LAUNCH_GVISOR_PART 8
 
 /* Inside. The same as in the platform's images. */

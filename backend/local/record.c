@@ -35,7 +35,8 @@ static int write_wide(struct buffer *out, const char *name, int64_t number) {
 }
 
 static int write_process(struct buffer *out, const char *name, const struct local_process *process) {
-  return buffer_append_format(out, ",\"%s\":{\"pid\":%d,\"start\":\"%" PRIu64 "\"}", name, (int)process->pid, process->start);
+  return buffer_append_format(out, ",\"%s\":{\"pid\":%d,\"start\":\"%" PRIu64 "\"}", name, (int)process->pid,
+                              process->start);
 }
 
 static int write_groups(struct buffer *out, const struct local_cgroup *cgroup) {
@@ -162,8 +163,8 @@ static int read_bound(const struct json *json, struct local_record *record) {
       read_text(json, "consumer", sandbox->consumer, sizeof sandbox->consumer) != 0 ||
       read_text(json, "idempotency", sandbox->idempotency, sizeof sandbox->idempotency) != 0)
     return -1;
-  if (read_wide(json, "createdAt", &sandbox->created_at) != 0 || read_wide(json, "expiresAt", &sandbox->expires_at) != 0 ||
-      read_wide(json, "deadline", &sandbox->deadline) != 0)
+  if (read_wide(json, "createdAt", &sandbox->created_at) != 0 ||
+      read_wide(json, "expiresAt", &sandbox->expires_at) != 0 || read_wide(json, "deadline", &sandbox->deadline) != 0)
     return -1;
   return record->first.pid > 0 ? 0 : -1;
 }

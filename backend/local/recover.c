@@ -1,6 +1,7 @@
 /*
  * What a former process of this server left. Bound sandboxes that live are taken over; everything else is ended and
- * removed, also what was being made at the moment of its death and of which nothing but the mark in its mounts is known.
+ * removed, also what was being made at the moment of its death and of which nothing but the mark in its mounts is
+ * known.
  */
 #include "backend/local/local.h"
 

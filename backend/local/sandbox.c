@@ -1,7 +1,7 @@
 /*
- * The life of one sandbox, from warm to gone. Ending is SIGKILL to its first process, which the kernel turns into the end
- * of everything in its pid namespace before it says that the process has ended; the monitor outside then ends by itself.
- * When both have, cgroups and files are removed.
+ * The life of one sandbox, from warm to gone. Ending is SIGKILL to its first process, which the kernel turns into the
+ * end of everything in its pid namespace before it says that the process has ended; the monitor outside then ends by
+ * itself. When both have, cgroups and files are removed.
  */
 #include "backend/local/local.h"
 
@@ -36,7 +36,8 @@ void local_agent_path(const struct local_sandbox *sandbox, char path[static LOCA
 
 void local_uid_mark(struct local_backend *backend, uint32_t uid, bool used) {
   uint32_t first = backend->settings.uid_first;
-  if (uid >= first && uid - first < backend->settings.uid_count) /* the range may have changed since a record was made */
+  /* The range may have changed since a record was made. */
+  if (uid >= first && uid - first < backend->settings.uid_count)
     backend->uids[uid - first] = used;
 }
 
@@ -146,7 +147,8 @@ static void log_end(const struct local_sandbox *sandbox) {
   if (sandbox->told)
     log_write(sandbox->end == BACKEND_END_LOST ? LOG_WARNING : LOG_INFO, "sandbox_ended",
               LOG_TEXT("lease", sandbox->record.sandbox.id), LOG_TEXT("pool", sandbox->record.pool),
-              LOG_TEXT("end", ends[sandbox->end]), LOG_TEXT("out_of_memory", sandbox->out_of_memory ? "true" : "false"));
+              LOG_TEXT("end", ends[sandbox->end]),
+              LOG_TEXT("out_of_memory", sandbox->out_of_memory ? "true" : "false"));
 }
 
 static void removed(uv_work_t *work, int status) {
@@ -179,8 +181,8 @@ void local_sandbox_ended(struct local_sandbox *sandbox) {
 static void kill_sandbox(struct local_sandbox *sandbox) {
   if (sandbox->first_fd >= 0)
     pidfd_send_signal(sandbox->first_fd, SIGKILL, NULL, 0);
-  /* The monitor leads a process group that its child leaves only when it is in the report. While it is not known to have
-   * ended its number is its own: nobody else collects our children. */
+  /* The monitor leads a process group that its child leaves only when it is in the report. While it is not known
+   * to have ended its number is its own: nobody else collects our children. */
   else if (!sandbox->monitor_ended && sandbox->record.monitor.pid > 0)
     kill(-sandbox->record.monitor.pid, SIGKILL);
 }
@@ -277,8 +279,8 @@ static int store_record(struct local_sandbox *sandbox, struct error **err) {
   return local_record_write(path, &sandbox->record, err);
 }
 
-/* The record comes first. If this process dies before the agent has the deadline, the agent ends itself as an orphan, or
- * the next process gives it the deadline on record. */
+/* The record comes first. If this process dies before the agent has the deadline, the agent ends itself as an
+ * orphan, or the next process gives it the deadline on record. */
 void local_sandbox_bind(struct local_sandbox *sandbox, struct backend_pending *pending) {
   CLEANUP_ERROR struct error *err = NULL;
   struct backend_sandbox *facts = &sandbox->record.sandbox;
@@ -291,7 +293,8 @@ void local_sandbox_bind(struct local_sandbox *sandbox, struct backend_pending *p
   facts->deadline = clock_boot() + pending->ttl;
   sandbox->record.bound = true;
   if (store_record(sandbox, &err) == 0) {
-    local_agent_configure(sandbox->agent, milliseconds_left(sandbox), LOCAL_ORPHAN_MILLISECONDS, on_deadline_taken, sandbox);
+    local_agent_configure(sandbox->agent, milliseconds_left(sandbox), LOCAL_ORPHAN_MILLISECONDS, on_deadline_taken,
+                          sandbox);
     return;
   }
   local_pool_failed(sandbox, sandbox->state, err);
@@ -363,6 +366,7 @@ int local_sandbox_adopt(struct local_pool *pool, const char *name, struct local_
   *record = (struct local_record){.uid = 0};
   local_uid_mark(backend, sandbox->record.uid, true);
   become_bound(sandbox);
-  local_agent_configure(sandbox->agent, milliseconds_left(sandbox), LOCAL_ORPHAN_MILLISECONDS, on_deadline_repeated, sandbox);
+  local_agent_configure(sandbox->agent, milliseconds_left(sandbox), LOCAL_ORPHAN_MILLISECONDS, on_deadline_repeated,
+                        sandbox);
   return 0;
 }

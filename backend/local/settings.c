@@ -32,8 +32,8 @@ static int read_state(struct config *config, struct local_settings *settings, st
   while (length > 1 && given[length - 1] == '/')
     length--;
   if (given[0] != '/' || length < 2 || length > STATE_BYTES)
-    return error_set_detail(err, REASON_INTERNAL, "SANDBOX_LOCAL_STATE_DIR must be an absolute path of at most %d bytes",
-                            STATE_BYTES);
+    return error_set_detail(err, REASON_INTERNAL,
+                            "SANDBOX_LOCAL_STATE_DIR must be an absolute path of at most %d bytes", STATE_BYTES);
   settings->state = memory_string_of(given, length);
   return settings->state != NULL ? 0 : error_set_memory(err);
 }
@@ -78,8 +78,8 @@ static int read_program(struct config *config, const char *name, const char *con
     return -1;
   const char *program = given != NULL ? given : buffer_text(&path);
   if (*program != '/' || !executable(program))
-    return error_set_detail(err, REASON_INTERNAL, "%s must be the absolute path of a program: %s cannot be executed", name,
-                            program);
+    return error_set_detail(err, REASON_INTERNAL, "%s must be the absolute path of a program: %s cannot be executed",
+                            name, program);
   return take(found, program, err);
 }
 
@@ -87,8 +87,8 @@ static int read_program(struct config *config, const char *name, const char *con
 static int check_agent(const char *path, struct error **err) {
   struct stat status;
   if (stat(path, &status) != 0 || (status.st_mode & 0005) != 0005)
-    return error_set_detail(err, REASON_INTERNAL, "SANDBOX_LOCAL_SANDBOXD: everybody must be allowed to read and execute %s",
-                            path);
+    return error_set_detail(err, REASON_INTERNAL,
+                            "SANDBOX_LOCAL_SANDBOXD: everybody must be allowed to read and execute %s", path);
   return 0;
 }
 
@@ -118,7 +118,8 @@ int local_uids_parse(const char *range, uint32_t *first, uint32_t *count, struct
   if (*range >= '0' && *range <= '9' && *end == '-' && end[1] >= '0' && end[1] <= '9')
     high = strtoul(end + 1, &end, 10);
   if (errno != 0 || *end != '\0' || low < 1000 || high < low || high > 4294967293)
-    return error_set_detail(err, REASON_INTERNAL, "SANDBOX_LOCAL_UID_RANGE must be FIRST-LAST, from 1000 to 4294967293");
+    return error_set_detail(err, REASON_INTERNAL,
+                            "SANDBOX_LOCAL_UID_RANGE must be FIRST-LAST, from 1000 to 4294967293");
   *first = (uint32_t)low;
   *count = (uint32_t)(high - low + 1);
   return 0;
@@ -152,8 +153,9 @@ static int read_cgroup(struct config *config, struct local_settings *settings, s
   if (given == NULL)
     return 0;
   if (given[0] != '/' || strlen(given) > 200 || strstr(given, "..") != NULL)
-    return error_set_detail(err, REASON_INTERNAL,
-                            "SANDBOX_LOCAL_CGROUP must be the absolute path of a cgroup below the cgroup mount, of at most 200 bytes");
+    return error_set_detail(
+        err, REASON_INTERNAL,
+        "SANDBOX_LOCAL_CGROUP must be the absolute path of a cgroup below the cgroup mount, of at most 200 bytes");
   return take(&settings->cgroup, given, err);
 }
 

@@ -23,8 +23,9 @@ static int write_strings(struct buffer *config, const char *const *strings) {
 }
 
 static int write_process(struct buffer *config) {
-  static const char *const arguments[] = {"/run/guest", "guest", "/run/channel/" LAUNCH_CHANNEL_SOCKET, TEXT(SANDBOX_UID),
-                                          "/run/sandboxd", "serve", "--listen-fd", TEXT(3), NULL};
+  static const char *const arguments[] = {"/run/guest",      "guest",         "/run/channel/" LAUNCH_CHANNEL_SOCKET,
+                                          TEXT(SANDBOX_UID), "/run/sandboxd", "serve",
+                                          "--listen-fd",     TEXT(3),         NULL};
   int failed = buffer_append_string(config, "\"process\":{\"user\":{\"uid\":0,\"gid\":0},\"cwd\":\"" SANDBOX_WORKSPACE
                                             "\",\"noNewPrivileges\":true,\"args\":[");
   failed |= write_strings(config, arguments);
@@ -39,10 +40,11 @@ static int write_process(struct buffer *config) {
 }
 
 static int write_memory_mount(struct buffer *config, const char *path, const char *mode, uint64_t bytes) {
-  return buffer_append_format(config,
-                              ",{\"destination\":\"%s\",\"type\":\"tmpfs\",\"source\":\"tmpfs\",\"options\":[\"nosuid\","
-                              "\"nodev\",\"mode=%s\",\"size=%" PRIu64 "\"]}",
-                              path, mode, bytes);
+  return buffer_append_format(
+      config,
+      ",{\"destination\":\"%s\",\"type\":\"tmpfs\",\"source\":\"tmpfs\",\"options\":[\"nosuid\","
+      "\"nodev\",\"mode=%s\",\"size=%" PRIu64 "\"]}",
+      path, mode, bytes);
 }
 
 static int write_mounts(const struct launch *launch, struct buffer *config) {
@@ -59,11 +61,13 @@ static int write_mounts(const struct launch *launch, struct buffer *config) {
 }
 
 int launch_config(const struct launch *launch, struct buffer *config) {
-  int failed = buffer_append_string(config, "{\"ociVersion\":\"1.0.0\",\"hostname\":\"sandbox\",\"root\":{\"path\":\"" LAUNCH_SCAFFOLD
-                                            "/root\",\"readonly\":true},");
+  int failed = buffer_append_string(
+      config, "{\"ociVersion\":\"1.0.0\",\"hostname\":\"sandbox\",\"root\":{\"path\":\"" LAUNCH_SCAFFOLD
+              "/root\",\"readonly\":true},");
   failed |= write_process(config);
   failed |= write_mounts(launch, config);
-  failed |= buffer_append_string(config, "\"linux\":{\"namespaces\":[{\"type\":\"pid\"},{\"type\":\"network\"},{\"type\":\"ipc\"},"
-                                         "{\"type\":\"uts\"},{\"type\":\"mount\"}]}}");
+  failed |= buffer_append_string(
+      config, "\"linux\":{\"namespaces\":[{\"type\":\"pid\"},{\"type\":\"network\"},{\"type\":\"ipc\"},"
+              "{\"type\":\"uts\"},{\"type\":\"mount\"}]}}");
   return failed != 0 ? -1 : 0;
 }

@@ -24,7 +24,8 @@
 
 #define BACKLOG 64
 
-/* Whatever program is configured as runsc: only gVisor's kernel says so in its log, and only there may everybody read it. */
+/* Whatever program is configured as runsc: only gVisor's kernel says so in its log, and only there may everybody
+ * read it. */
 static int check_kernel(struct error **err) {
   char log[4096];
   int length = klogctl(3 /* read all */, log, sizeof log - 1);
@@ -80,7 +81,8 @@ int launch_guest(int count, char **arguments, struct error **err) {
   unsigned long uid = strtoul(arguments[2], &end, 10);
   if (*end != '\0' || uid == 0 || uid >= UINT32_MAX)
     return error_set_detail(err, REASON_INVALID_REQUEST, "guest: bad uid");
-  if (check_kernel(err) != 0 || listen_at(arguments[1], err) != 0 || become((uid_t)uid, err) != 0 || tell_ready(err) != 0)
+  if (check_kernel(err) != 0 || listen_at(arguments[1], err) != 0 || become((uid_t)uid, err) != 0 ||
+      tell_ready(err) != 0)
     return -1;
   execv(arguments[3], arguments + 3);
   return error_set_errno(err, errno, "cannot execute %s", arguments[3]);

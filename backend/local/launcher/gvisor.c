@@ -1,9 +1,9 @@
 /*
- * gVisor. The launcher has entered a user namespace with its own pid, mount, network, ipc and uts namespace; here it forks
- * the keeper, the first process of that pid namespace. The keeper runs runsc, becomes the parent of everything runsc
- * leaves behind, and ends when gVisor's kernel (the "sandbox" process) ends. So gVisor gets the same life as bubblewrap:
- * killing one process ends all of it, and runsc's state lies on the scaffold's tmpfs, which goes with it. `runsc delete`
- * is never needed.
+ * gVisor. The launcher has entered a user namespace with its own pid, mount, network, ipc and uts namespace; here it
+ * forks the keeper, the first process of that pid namespace. The keeper runs runsc, becomes the parent of everything
+ * runsc leaves behind, and ends when gVisor's kernel (the "sandbox" process) ends. So gVisor gets the same life as
+ * bubblewrap: killing one process ends all of it, and runsc's state lies on the scaffold's tmpfs, which goes with it.
+ * `runsc delete` is never needed.
  */
 #include "backend/local/launcher/launch.h"
 #include "backend/local/protocol.h"
@@ -54,7 +54,8 @@ static void execute_runsc(const struct launch *launch, int output) {
   for (int file = LAUNCH_FD_LISTEN; file < LAUNCH_FD_COUNT; file++)
     close(file);
   /* runsc looks for its own home; there is none. */
-  static char *const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" STATE, "XDG_RUNTIME_DIR=" STATE, NULL};
+  static char *const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" STATE, "XDG_RUNTIME_DIR=" STATE,
+                                      NULL};
   execveat(launch->program_file, "", arguments, environment, AT_EMPTY_PATH);
   fprintf(stderr, "sandbox-launcher: cannot execute %s: %s\n", launch->program, strerror(errno));
   _exit(1);
@@ -143,5 +144,7 @@ int launch_gvisor(const struct launch *launch, struct error **err) {
   int status = 0;
   while (waitpid(keeper, &status, 0) < 0 && errno == EINTR)
     ;
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : error_set_detail(err, REASON_SANDBOX_START_FAILED, "gVisor ended");
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0
+             ? 0
+             : error_set_detail(err, REASON_SANDBOX_START_FAILED, "gVisor ended");
 }

@@ -1,11 +1,11 @@
 /*
- * The launcher: a small program of one thread that turns itself into one sandbox. The server starts it with a listening
- * socket; it limits itself, gives up what privilege it has, builds the sandbox's file system in a mount namespace of its
- * own and executes bubblewrap, or runs gVisor. It exists because all of this must happen between fork and exec, in an
- * order that matters, and a server with threads cannot do it there.
+ * The launcher: a small program of one thread that turns itself into one sandbox. The server starts it with a
+ * listening socket; it limits itself, gives up what privilege it has, builds the sandbox's file system in a mount
+ * namespace of its own and executes bubblewrap, or runs gVisor. It exists because all of this must happen between
+ * fork and exec, in an order that matters, and a server with threads cannot do it there.
  *
- * Two modes. As root it drops to a uid that belongs to this sandbox alone. As a user it works in a user namespace; then
- * every sandbox has the user's own uid, seen from outside.
+ * Two modes. As root it drops to a uid that belongs to this sandbox alone. As a user it works in a user namespace;
+ * then every sandbox has the user's own uid, seen from outside.
  *
  * Until the last exec it dies with the server. From then on the sandbox lives by itself: its agent ends it at its
  * deadline, or when nobody comes to bind it.

@@ -1,6 +1,6 @@
 /*
- * What binds a sandbox from its first moment: the life of the server while it is being made, cgroups, and resource limits
- * that hold where there are no cgroups too.
+ * What binds a sandbox from its first moment: the life of the server while it is being made, cgroups, and resource
+ * limits that hold where there are no cgroups too.
  */
 #include "backend/local/launcher/launch.h"
 

@@ -1,5 +1,6 @@
 /*
- * The launcher's order of steps; see launch.h. What goes wrong is one line on standard error, which is the sandbox's log.
+ * The launcher's order of steps; see launch.h. What goes wrong is one line on standard error, which is the sandbox's
+ * log.
  */
 #include "backend/local/launcher/launch.h"
 #include "backend/local/protocol.h"

@@ -1,6 +1,6 @@
 /*
- * The command line of the launcher. The server writes it, so there is no help and nothing optional to be kind about; but
- * a wrong one is refused with the option's name.
+ * The command line of the launcher. The server writes it, so there is no help and nothing optional to be kind about;
+ * but a wrong one is refused with the option's name.
  */
 #include "backend/local/launcher/launch.h"
 
@@ -9,8 +9,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTION_RUNTIME = 1, OPTION_PROGRAM, OPTION_PLATFORM, OPTION_AGENT, OPTION_ETC, OPTION_EVENTS, OPTION_MARK, OPTION_LIVE, OPTION_JOIN,
-       OPTION_PARENT, OPTION_UID, OPTION_BYTES, OPTION_FILES, OPTION_PROCESSES, OPTION_MEMORY };
+enum {
+  OPTION_RUNTIME = 1,
+  OPTION_PROGRAM,
+  OPTION_PLATFORM,
+  OPTION_AGENT,
+  OPTION_ETC,
+  OPTION_EVENTS,
+  OPTION_MARK,
+  OPTION_LIVE,
+  OPTION_JOIN,
+  OPTION_PARENT,
+  OPTION_UID,
+  OPTION_BYTES,
+  OPTION_FILES,
+  OPTION_PROCESSES,
+  OPTION_MEMORY
+};
 
 static const struct option options[] = {
   {"runtime", required_argument, NULL, OPTION_RUNTIME}, {"program", required_argument, NULL, OPTION_PROGRAM},

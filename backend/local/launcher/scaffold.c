@@ -1,7 +1,7 @@
 /*
- * The file system of a sandbox, built in a mount namespace of the launcher's own before the runtime starts: one tmpfs of
- * bounded size and number of files, in it the directories a sandbox may write, and a read-only root made of the host's
- * /usr and a synthetic /etc. Nothing else of the host is in it: what is not mounted cannot be reached.
+ * The file system of a sandbox, built in a mount namespace of the launcher's own before the runtime starts: one tmpfs
+ * of bounded size and number of files, in it the directories a sandbox may write, and a read-only root made of the
+ * host's /usr and a synthetic /etc. Nothing else of the host is in it: what is not mounted cannot be reached.
  *
  * Both runtimes get this same tree. It vanishes with the namespace, so there is nothing to remove afterwards.
  */
@@ -78,8 +78,9 @@ static int bind_open(int source, const char *target, struct error **err) {
   return bind(path, target, err);
 }
 
-/* gVisor remounts its root and names no flag but read-only; the kernel takes that for an attempt to lift the others, which
- * only their owner may. It needs none of them: nothing on these mounts is executed on the host, nor opened as a device. */
+/* gVisor remounts its root and names no flag but read-only; the kernel takes that for an attempt to lift the
+ * others, which only their owner may. It needs none of them: nothing on these mounts is executed on the host, nor
+ * opened as a device. */
 static bool plain(const struct launch *launch) { return launch->runtime == LAUNCH_GVISOR; }
 
 /* Everything mounted at and below `path` becomes read-only, without devices and without setuid. */
@@ -93,8 +94,8 @@ static int seal(const struct launch *launch, const char *path, struct error **er
 
 static int make_disk(const struct launch *launch, struct error **err) {
   char options[128];
-  snprintf(options, sizeof options, "mode=755,size=%llu,nr_inodes=%llu", (unsigned long long)(launch->bytes + OWN_BYTES),
-           (unsigned long long)(launch->files + OWN_FILES));
+  snprintf(options, sizeof options, "mode=755,size=%llu,nr_inodes=%llu",
+           (unsigned long long)(launch->bytes + OWN_BYTES), (unsigned long long)(launch->files + OWN_FILES));
   if (mount(launch->mark, LAUNCH_SCAFFOLD, "tmpfs", plain(launch) ? 0 : MS_NOSUID | MS_NODEV, options) != 0)
     return error_set_errno(err, errno, "cannot mount the workspace on %s", LAUNCH_SCAFFOLD);
   return 0;

@@ -54,8 +54,10 @@ static int setup(void **state) {
   assert_non_null(mkdtemp(daemon->folder));
   snprintf(daemon->path, sizeof daemon->path, "%s/agent", daemon->folder);
   int listener = listener_open(daemon->path);
-  uv_stdio_container_t stdio[] = {
-    {.flags = UV_IGNORE}, {.flags = UV_IGNORE}, {.flags = UV_INHERIT_FD, .data.fd = 2}, {.flags = UV_INHERIT_FD, .data.fd = listener}};
+  uv_stdio_container_t stdio[] = {{.flags = UV_IGNORE},
+                                  {.flags = UV_IGNORE},
+                                  {.flags = UV_INHERIT_FD, .data.fd = 2},
+                                  {.flags = UV_INHERIT_FD, .data.fd = listener}};
   char *arguments[] = {(char *)program, "serve", "--listen-fd", "3", "--workspace", daemon->folder, NULL};
   uv_process_options_t options = {
     .file = program, .args = arguments, .stdio = stdio, .stdio_count = 4, .exit_cb = on_exit_process};

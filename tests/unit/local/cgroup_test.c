@@ -18,7 +18,8 @@ static const struct local_pool_settings limits = {.name = "a", .runtime = LOCAL_
 
 static void only_paths_below_the_mount_are_groups(void **state) {
   (void)state;
-  static const char *const bad[] = {"", "/", "/etc", "/sys/fs/cgroup", "/sys/fs/cgroups/a", "/sys/fs/cgroup/a/../..", "a"};
+  static const char *const bad[] = {"", "/", "/etc", "/sys/fs/cgroup", "/sys/fs/cgroups/a", "/sys/fs/cgroup/a/../..",
+                                    "a"};
   struct local_cgroup cgroup = {.count = 0};
   for (size_t i = 0; i < COUNT_OF(bad); i++)
     assert_int_equal(local_cgroup_add(&cgroup, bad[i]), -1);

@@ -36,7 +36,8 @@ static int make_folder(void **state) {
     return -1;
   write_file("host/services", "ssh 22/tcp\n");
   write_file("host/shadow", "secret\n");
-  return mkdir(path_of("host/ssl"), 0755) | mkdir(path_of("host/ssl/certs"), 0755) | mkdir(path_of("host/java-17-openjdk"), 0755);
+  return mkdir(path_of("host/ssl"), 0755) | mkdir(path_of("host/ssl/certs"), 0755) |
+         mkdir(path_of("host/java-17-openjdk"), 0755);
 }
 
 static int remove_one(const char *path, const struct stat *status, int type, struct FTW *place) {

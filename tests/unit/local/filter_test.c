@@ -59,8 +59,9 @@ static int build(void **state) {
 
 static void everyday_calls_are_allowed(void **state) {
   (void)state;
-  static const long calls[] = {SYS_read, SYS_write, SYS_openat, SYS_close, SYS_execve, SYS_mmap, SYS_futex, SYS_wait4, SYS_kill,
-                               SYS_exit_group, SYS_getpid, SYS_pipe2, SYS_epoll_wait, SYS_rseq, SYS_statx, SYS_getrandom};
+  static const long calls[] = {SYS_read,       SYS_write, SYS_openat, SYS_close,      SYS_execve, SYS_mmap,
+                               SYS_futex,      SYS_wait4, SYS_kill,   SYS_exit_group, SYS_getpid, SYS_pipe2,
+                               SYS_epoll_wait, SYS_rseq,  SYS_statx,  SYS_getrandom};
   for (size_t i = 0; i < COUNT_OF(calls); i++)
     if (answer(calls[i], 0, 0, 0) != SECCOMP_RET_ALLOW)
       fail_msg("call %ld", calls[i]);
@@ -68,10 +69,31 @@ static void everyday_calls_are_allowed(void **state) {
 
 static void calls_into_the_kernel_are_not(void **state) {
   (void)state;
-  static const long calls[] = {SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_swapon, SYS_reboot, SYS_init_module,
-                               SYS_kexec_load, SYS_add_key, SYS_request_key, SYS_keyctl, SYS_perf_event_open, SYS_setns,
-                               SYS_open_by_handle_at, SYS_bpf, SYS_userfaultfd, SYS_io_uring_setup, SYS_open_tree,
-                               SYS_move_mount, SYS_fsopen, SYS_clone3, SYS_fanotify_init, SYS_acct, SYS_settimeofday, 1000};
+  static const long calls[] = {SYS_mount,
+                               SYS_umount2,
+                               SYS_pivot_root,
+                               SYS_chroot,
+                               SYS_swapon,
+                               SYS_reboot,
+                               SYS_init_module,
+                               SYS_kexec_load,
+                               SYS_add_key,
+                               SYS_request_key,
+                               SYS_keyctl,
+                               SYS_perf_event_open,
+                               SYS_setns,
+                               SYS_open_by_handle_at,
+                               SYS_bpf,
+                               SYS_userfaultfd,
+                               SYS_io_uring_setup,
+                               SYS_open_tree,
+                               SYS_move_mount,
+                               SYS_fsopen,
+                               SYS_clone3,
+                               SYS_fanotify_init,
+                               SYS_acct,
+                               SYS_settimeofday,
+                               1000};
   for (size_t i = 0; i < COUNT_OF(calls); i++) {
     uint32_t given = answer(calls[i], 0, 0, 0);
     if (given != REFUSED(EPERM) && given != REFUSED(ENOSYS))
@@ -90,8 +112,8 @@ static void other_architectures_end_the_process(void **state) {
 static void arguments_decide_by_their_low_half(void **state) {
   (void)state;
   const uint64_t high = UINT64_C(1) << 32;
-  static const uint32_t spaces[] = {CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID,
-                                    CLONE_NEWNET};
+  static const uint32_t spaces[] = {CLONE_NEWNS,   CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC,
+                                    CLONE_NEWUSER, CLONE_NEWPID,    CLONE_NEWNET};
   for (size_t i = 0; i < COUNT_OF(spaces); i++) {
     assert_int_equal(answer(SYS_clone, spaces[i] | 17, 0, 0), REFUSED(EPERM));
     assert_int_equal(answer(SYS_clone, high | spaces[i], 0, 0), REFUSED(EPERM));

@@ -25,8 +25,13 @@ static int drop_folder(void **state) {
 }
 
 static struct local_record make_record(bool bound) {
-  struct local_record record = {.pool = "coding", .runtime = LOCAL_GVISOR, .boot = "00000000-1111-2222-3333-444444444444",
-                                .uid = 524288, .monitor = {4194304, UINT64_C(1) << 60}, .first = {4194303, 7}, .bound = bound};
+  struct local_record record = {.pool = "coding",
+                                .runtime = LOCAL_GVISOR,
+                                .boot = "00000000-1111-2222-3333-444444444444",
+                                .uid = 524288,
+                                .monitor = {4194304, UINT64_C(1) << 60},
+                                .first = {4194303, 7},
+                                .bound = bound};
   assert_int_equal(local_cgroup_add(&record.cgroup, "/sys/fs/cgroup/memory/a \"b\"/0123456789abcdef"), 0);
   assert_int_equal(local_cgroup_add(&record.cgroup, "/sys/fs/cgroup/pids/a/0123456789abcdef"), 0);
   struct backend_sandbox *sandbox = &record.sandbox;
@@ -146,10 +151,16 @@ static void one_changed_never_crashes(void **state) {
 static void foreign_values_are_refused(void **state) {
   (void)state;
   static const char *const swaps[][2] = {
-    {"\"format\":2", "\"format\":1"},       {"\"format\":2", "\"format\":3"},        {"\"gvisor\"", "\"docker\""},
-    {"/sys/fs/cgroup/pids", "/etc/passwd.d/pids"}, {"/sys/fs/cgroup/pids/a", "/sys/fs/cgroup/../.."},
-    {"\"uid\":524288", "\"uid\":-1"},       {"\"pid\":4194303", "\"pid\":0"},        {"\"pid\":4194303", "\"pid\":99999999999"},
-    {"\"deadline\":\"", "\"deadline\":\"-"}, {"\"deadline\":\"", "\"deadline\":\"9999999999"},
+      {"\"format\":2", "\"format\":1"},
+      {"\"format\":2", "\"format\":3"},
+      {"\"gvisor\"", "\"docker\""},
+      {"/sys/fs/cgroup/pids", "/etc/passwd.d/pids"},
+      {"/sys/fs/cgroup/pids/a", "/sys/fs/cgroup/../.."},
+      {"\"uid\":524288", "\"uid\":-1"},
+      {"\"pid\":4194303", "\"pid\":0"},
+      {"\"pid\":4194303", "\"pid\":99999999999"},
+      {"\"deadline\":\"", "\"deadline\":\"-"},
+      {"\"deadline\":\"", "\"deadline\":\"9999999999"},
   };
   char text[8192], changed[8192];
   size_t length;
@@ -160,7 +171,8 @@ static void foreign_values_are_refused(void **state) {
     char *at = strstr(text, swaps[i][0]);
     if (at == NULL)
       fail_msg("%s is not in %s", swaps[i][0], text);
-    int made = snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, swaps[i][1], at + strlen(swaps[i][0]));
+    int made =
+        snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, swaps[i][1], at + strlen(swaps[i][0]));
     if (local_record_parse(changed, (size_t)made, &record, &err) == 0)
       fail_msg("%s was taken", swaps[i][1]);
   }

@@ -30,8 +30,9 @@ static void pools_are_as_configured(void **state) {
   CLEANUP_ERROR struct error *err = NULL;
   CLEANUP_MEMORY struct local_pool_settings *pools = NULL;
   size_t count = 0;
-  const char *json = "{\"a\":{\"runtime\":\"gvisor\",\"warm\":0,\"maximum\":1,\"memoryBytes\":268435456,\"processes\":8,"
-                     "\"workspaceBytes\":1048576,\"workspaceFiles\":16},\"b-1\":{\"runtime\":\"bubblewrap\"}}";
+  const char *json =
+      "{\"a\":{\"runtime\":\"gvisor\",\"warm\":0,\"maximum\":1,\"memoryBytes\":268435456,\"processes\":8,"
+      "\"workspaceBytes\":1048576,\"workspaceFiles\":16},\"b-1\":{\"runtime\":\"bubblewrap\"}}";
   assert_int_equal(local_pools_parse(json, &pools, &count, &err), 0);
   assert_int_equal(count, 2);
   assert_int_equal(pools[0].runtime, LOCAL_GVISOR);
@@ -98,8 +99,9 @@ static void uids_are_a_range(void **state) {
   assert_int_equal(first, 1000);
   assert_int_equal(count, 1);
   assert_int_equal(local_uids_parse("524288-4294967293", &first, &count, &good), 0);
-  static const char *const bad[] = {"", "1000", "1000-", "-1000", "999-2000", "2000-1999", "1000-4294967294", "1000-2000x",
-                                    "+1000-2000", " 1000-2000", "1000- 2000", "1000-99999999999999999999"};
+  static const char *const bad[] = {"",           "1000",       "1000-",           "-1000",
+                                    "999-2000",   "2000-1999",  "1000-4294967294", "1000-2000x",
+                                    "+1000-2000", " 1000-2000", "1000- 2000",      "1000-99999999999999999999"};
   for (size_t i = 0; i < COUNT_OF(bad); i++) {
     CLEANUP_ERROR struct error *err = NULL;
     assert_int_equal(local_uids_parse(bad[i], &first, &count, &err), -1);
@@ -109,9 +111,10 @@ static void uids_are_a_range(void **state) {
 
 /* --- the rest, from the environment --- */
 
-static const char *const names[] = {"SANDBOX_LOCAL_STATE_DIR", "SANDBOX_LOCAL_POOLS",     "SANDBOX_LOCAL_LAUNCHER",
-                                    "SANDBOX_LOCAL_SANDBOXD",  "SANDBOX_LOCAL_BUBBLEWRAP", "SANDBOX_LOCAL_RUNSC",
-                                    "SANDBOX_LOCAL_CGROUP",    "SANDBOX_LOCAL_UID_RANGE",  "SANDBOX_LOCAL_RUNSC_PLATFORM"};
+static const char *const names[] = {
+    "SANDBOX_LOCAL_STATE_DIR", "SANDBOX_LOCAL_POOLS",      "SANDBOX_LOCAL_LAUNCHER",
+    "SANDBOX_LOCAL_SANDBOXD",  "SANDBOX_LOCAL_BUBBLEWRAP", "SANDBOX_LOCAL_RUNSC",
+    "SANDBOX_LOCAL_CGROUP",    "SANDBOX_LOCAL_UID_RANGE",  "SANDBOX_LOCAL_RUNSC_PLATFORM"};
 
 static int set_good(void **state) {
   (void)state;
