@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/memory.h"
 #include "server/call_state.h"
+#include "server/front.h"
 
 #include <grpc/grpc_security.h>
 #include <pthread.h>
@@ -34,6 +35,7 @@ struct call_queue {
 struct acceptor {
   uv_loop_t *loop;
   grpc_server *server;
+  struct front *front; /* NULL without TCP */
   struct call_queue queues[ACCEPTOR_THREADS_MAX];
   unsigned queue_count, thread_count;
   struct call_shared shared;
@@ -172,10 +174,18 @@ struct acceptor *acceptor_new(const struct acceptor_options *options, struct err
   return acceptor;
 }
 
-int acceptor_listen(struct acceptor *acceptor, const char *address, grpc_server_credentials *credentials, int *port,
-                    struct error **err) {
-  *port = grpc_server_add_http2_port(acceptor->server, address, credentials);
-  return *port > 0 ? 0 : error_set_detail(err, REASON_INTERNAL, "cannot listen on %s", address);
+int acceptor_listen_unix(struct acceptor *acceptor, const char *address, struct error **err) {
+  grpc_server_credentials *credentials = grpc_insecure_server_credentials_create();
+  int result = grpc_server_add_http2_port(acceptor->server, address, credentials);
+  grpc_server_credentials_release(credentials);
+  return result > 0 ? 0 : error_set_detail(err, REASON_INTERNAL, "cannot listen on %s", address);
+}
+
+int acceptor_listen_tcp(struct acceptor *acceptor, const char *address, struct certificates *certificates, int *port,
+                        struct error **err) {
+  if (!acceptor->front && !(acceptor->front = front_new(acceptor->server, err)))
+    return -1;
+  return front_listen(acceptor->front, address, certificates, port, err);
 }
 
 static void *queue_main(void *argument) {
@@ -203,7 +213,7 @@ int acceptor_start(struct acceptor *acceptor, struct error **err) {
   for (unsigned i = 0; i < acceptor->queue_count; i++)
     for (unsigned k = 0; k < REQUESTS_POSTED; k++)
       request_post(&acceptor->queues[i]);
-  return 0;
+  return acceptor->front ? front_start(acceptor->front, err) : 0;
 }
 
 /* Ending */
@@ -216,6 +226,8 @@ static void drained_tag(struct rpc_tag *tag, bool ok) {
 static void drain(struct acceptor *acceptor, void (*run)(struct rpc_tag *tag, bool ok)) {
   acceptor->drained.run = run;
   rpc_tag_publish(&acceptor->drained);
+  if (acceptor->front)
+    front_refuse(acceptor->front);
   grpc_server_shutdown_and_notify(acceptor->server, acceptor->queues[0].queue, &acceptor->drained);
 }
 
@@ -278,6 +290,7 @@ void acceptor_free(struct acceptor *acceptor) {
     rpc_queue_run(acceptor->queues[i].queue);
   grpc_server_destroy(acceptor->server);
   acceptor->server = NULL;
+  front_free(acceptor->front);
   for (unsigned i = 0; i < acceptor->queue_count; i++)
     grpc_completion_queue_destroy(acceptor->queues[i].queue);
   inbox_close(&acceptor->inbox, inbox_closed);

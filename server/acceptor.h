@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/identity.h"
 #include "server/call.h"
+#include "server/certificates.h"
 #include <grpc/grpc.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -36,9 +37,12 @@ struct acceptor_options {
 
 /* grpc_init must have been called. NULL and *err. */
 struct acceptor *acceptor_new(const struct acceptor_options *options, struct error **err);
-/* Before acceptor_start. `address`: "unix:/path" or "host:port"; port 0 takes a free one, *port is then which. */
-int acceptor_listen(struct acceptor *acceptor, const char *address, grpc_server_credentials *credentials, int *port,
-                    struct error **err);
+/* Before acceptor_start. "unix:/path"; who may connect may do what gRPC's library does not limit. */
+int acceptor_listen_unix(struct acceptor *acceptor, const char *address, struct error **err);
+/* Before acceptor_start. "host:port"; port 0 takes a free one, *port is then which. certificates NULL: no TLS; else
+ * they must outlive the acceptor. */
+int acceptor_listen_tcp(struct acceptor *acceptor, const char *address, struct certificates *certificates, int *port,
+                        struct error **err);
 /* Begins to accept calls. */
 int acceptor_start(struct acceptor *acceptor, struct error **err);
 

@@ -1,7 +1,5 @@
 /*
- * gRPC asks for certificates before each handshake; a look at the files' stamps tells whether there is anything new.
- * What gRPC would find out only in a handshake (no certificate in it, the key of another one) is checked here, where
- * the answer can still be "keep the old ones".
+ * A look at the stamps of the files, before each handshake, tells whether there is anything new.
  */
 #include "server/certificates.h"
 
@@ -12,10 +10,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/bio.h>
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -32,9 +30,9 @@ struct stamp {
 };
 
 struct certificates {
-  pthread_mutex_t mutex;
   char *paths[FILE_COUNT];       /* the client CA's may be NULL */
-  struct stamp seen[FILE_COUNT]; /* under the mutex: of the files looked at last */
+  struct stamp seen[FILE_COUNT]; /* of the files looked at last */
+  SSL_CTX *context;              /* of the last files that were of use */
 };
 
 /* The texts of all files. */
@@ -74,13 +72,6 @@ static int file_read(const char *path, struct buffer *text, struct error **err) 
   }
 }
 
-static X509 *certificate_read(const struct buffer *text) {
-  BIO *bio = BIO_new_mem_buf(text->data, (int)text->length);
-  X509 *certificate = bio ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
-  BIO_free(bio);
-  return certificate;
-}
-
 /* A key under a passphrase cannot be used: nobody is there to type it. */
 static int no_passphrase(char *buffer, int size, int writing, void *context) {
   (void)buffer;
@@ -97,45 +88,97 @@ static EVP_PKEY *key_read(const struct buffer *text) {
   return key;
 }
 
-/* What gRPC would find out only in a handshake. */
-static int texts_check(const struct certificates *certificates, const struct texts *texts, struct error **err) {
-  X509 *certificate = certificate_read(&texts->files[FILE_CERTIFICATE]);
-  EVP_PKEY *key = key_read(&texts->files[FILE_KEY]);
-  X509 *client_ca = certificates->paths[FILE_CLIENT_CA] ? certificate_read(&texts->files[FILE_CLIENT_CA]) : NULL;
-  int result = 0;
-  if (!certificate)
-    result =
-        error_set_detail(err, REASON_INTERNAL, "%s holds no PEM certificate", certificates->paths[FILE_CERTIFICATE]);
-  else if (!key)
-    result =
-        error_set_detail(err, REASON_INTERNAL, "%s holds no usable PEM private key", certificates->paths[FILE_KEY]);
-  else if (X509_check_private_key(certificate, key) != 1)
-    result = error_set_detail(err, REASON_INTERNAL, "the key in %s is not the one of the certificate in %s",
-                              certificates->paths[FILE_KEY], certificates->paths[FILE_CERTIFICATE]);
-  else if (certificates->paths[FILE_CLIENT_CA] && !client_ca)
-    result = error_set_detail(err, REASON_INTERNAL, "%s holds no PEM certificate", certificates->paths[FILE_CLIENT_CA]);
+/* Takes the certificates behind the first into the chain. */
+static int chain_read(SSL_CTX *context, const struct buffer *text) {
+  BIO *bio = BIO_new_mem_buf(text->data, (int)text->length);
+  X509 *certificate = bio ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
+  int result = certificate && SSL_CTX_use_certificate(context, certificate) == 1 ? 0 : -1;
   X509_free(certificate);
-  EVP_PKEY_free(key);
-  X509_free(client_ca);
+  while (result == 0 && (certificate = PEM_read_bio_X509(bio, NULL, NULL, NULL))) {
+    result = SSL_CTX_add1_chain_cert(context, certificate) == 1 ? 0 : -1;
+    X509_free(certificate);
+  }
+  BIO_free(bio);
+  ERR_clear_error(); /* the end of the file is one */
   return result;
 }
 
+/* Every certificate of the file is trusted, and named to clients. */
+static int client_ca_read(SSL_CTX *context, const struct buffer *text) {
+  BIO *bio = BIO_new_mem_buf(text->data, (int)text->length);
+  X509 *certificate;
+  int count = 0, result = 0;
+  while (result == 0 && bio && (certificate = PEM_read_bio_X509(bio, NULL, NULL, NULL))) {
+    count++;
+    if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) != 1 ||
+        SSL_CTX_add_client_CA(context, certificate) != 1)
+      result = -1;
+    X509_free(certificate);
+  }
+  BIO_free(bio);
+  ERR_clear_error();
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+  return count > 0 ? result : -1;
+}
+
+/* gRPC speaks HTTP/2 alone. */
+static int choose_protocol(SSL *ssl, const unsigned char **chosen, unsigned char *length, const unsigned char *offered,
+                           unsigned int offered_length, void *context) {
+  (void)ssl;
+  (void)context;
+  static const unsigned char ours[] = {2, 'h', '2'};
+  unsigned char *found;
+  int result = SSL_select_next_proto(&found, length, ours, sizeof ours, offered, offered_length);
+  *chosen = found;
+  return result == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+static void context_prepare(SSL_CTX *context) {
+  SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
+  SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                                SSL_MODE_RELEASE_BUFFERS);
+  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_alpn_select_cb(context, choose_protocol, NULL);
+}
+
+static int texts_use(SSL_CTX *context, const struct certificates *certificates, const struct texts *texts,
+                     struct error **err) {
+  char *const *paths = certificates->paths;
+  if (chain_read(context, &texts->files[FILE_CERTIFICATE]) < 0)
+    return error_set_detail(err, REASON_INTERNAL, "%s holds no PEM certificate", paths[FILE_CERTIFICATE]);
+  EVP_PKEY *key = key_read(&texts->files[FILE_KEY]);
+  if (!key)
+    return error_set_detail(err, REASON_INTERNAL, "%s holds no usable PEM private key", paths[FILE_KEY]);
+  bool fits = SSL_CTX_use_PrivateKey(context, key) == 1 && SSL_CTX_check_private_key(context) == 1;
+  EVP_PKEY_free(key);
+  ERR_clear_error();
+  if (!fits)
+    return error_set_detail(err, REASON_INTERNAL, "the key in %s is not the one of the certificate in %s",
+                            paths[FILE_KEY], paths[FILE_CERTIFICATE]);
+  if (paths[FILE_CLIENT_CA] && client_ca_read(context, &texts->files[FILE_CLIENT_CA]) < 0)
+    return error_set_detail(err, REASON_INTERNAL, "%s holds no PEM certificate", paths[FILE_CLIENT_CA]);
+  return 0;
+}
+
 /* NULL and *err if the files are no use. */
-static grpc_ssl_server_certificate_config *config_read(const struct certificates *certificates, struct error **err) {
+static SSL_CTX *context_read(const struct certificates *certificates, struct error **err) {
   __attribute__((cleanup(texts_wipe))) struct texts texts;
   for (int i = 0; i < FILE_COUNT; i++)
     buffer_init(&texts.files[i], FILE_MAX_BYTES);
   for (int i = 0; i < FILE_COUNT; i++)
     if (certificates->paths[i] && file_read(certificates->paths[i], &texts.files[i], err) < 0)
       return NULL;
-  if (texts_check(certificates, &texts, err) < 0)
+  SSL_CTX *context = SSL_CTX_new(TLS_server_method());
+  if (!context) {
+    error_set_memory(err);
     return NULL;
-  grpc_ssl_pem_key_cert_pair pair = {.private_key = buffer_text(&texts.files[FILE_KEY]),
-                                     .cert_chain = buffer_text(&texts.files[FILE_CERTIFICATE])};
-  /* gRPC insists on a CA; where clients need no certificate it is not used. */
-  const char *client_ca =
-      buffer_text(&texts.files[certificates->paths[FILE_CLIENT_CA] ? FILE_CLIENT_CA : FILE_CERTIFICATE]);
-  return grpc_ssl_server_certificate_config_create(client_ca, &pair, 1);
+  }
+  context_prepare(context);
+  if (texts_use(context, certificates, &texts, err) == 0)
+    return context;
+  SSL_CTX_free(context);
+  return NULL;
 }
 
 /* Returns whether any file differs from what was seen last, and remembers how they look now. A file that cannot be
@@ -160,21 +203,19 @@ static bool stamps_take(struct certificates *certificates) {
   return differ;
 }
 
-static grpc_ssl_certificate_config_reload_status fetch(void *context, grpc_ssl_server_certificate_config **config) {
-  struct certificates *certificates = context;
-  pthread_mutex_lock(&certificates->mutex);
-  bool differ = stamps_take(certificates);
-  pthread_mutex_unlock(&certificates->mutex);
-  if (!differ)
-    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+SSL_CTX *certificates_context(struct certificates *certificates) {
+  if (!stamps_take(certificates))
+    return certificates->context;
   CLEANUP_ERROR struct error *err = NULL;
-  *config = config_read(certificates, &err);
-  if (*config) {
-    log_write(LOG_INFO, "certificates_read", LOG_TEXT("file", certificates->paths[FILE_CERTIFICATE]));
-    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+  SSL_CTX *context = context_read(certificates, &err);
+  if (!context) {
+    log_write(LOG_WARNING, "certificates_unusable", LOG_DETAIL(err));
+    return certificates->context; /* the ones in use stay */
   }
-  log_write(LOG_WARNING, "certificates_unusable", LOG_DETAIL(err));
-  return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL; /* the ones in use stay */
+  log_write(LOG_INFO, "certificates_read", LOG_TEXT("file", certificates->paths[FILE_CERTIFICATE]));
+  SSL_CTX_free(certificates->context);
+  certificates->context = context;
+  return context;
 }
 
 struct certificates *certificates_new(const char *certificate, const char *key, const char *client_ca,
@@ -184,7 +225,6 @@ struct certificates *certificates_new(const char *certificate, const char *key, 
     error_set_memory(err);
     return NULL;
   }
-  pthread_mutex_init(&certificates->mutex, NULL);
   const char *paths[FILE_COUNT] = {certificate, key, client_ca};
   for (int i = 0; i < FILE_COUNT; i++) {
     certificates->paths[i] = paths[i] ? memory_string(paths[i]) : NULL;
@@ -194,24 +234,12 @@ struct certificates *certificates_new(const char *certificate, const char *key, 
       return NULL;
     }
   }
-  grpc_ssl_server_certificate_config *config = config_read(certificates, err);
-  if (!config) {
-    certificates_free(certificates);
-    return NULL;
-  }
-  grpc_ssl_server_certificate_config_destroy(config);
-  return certificates;
-}
-
-grpc_server_credentials *certificates_credentials(struct certificates *certificates, struct error **err) {
-  grpc_ssl_client_certificate_request_type request = certificates->paths[FILE_CLIENT_CA]
-                                                         ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
-                                                         : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE;
-  grpc_server_credentials *credentials = grpc_ssl_server_credentials_create_with_options(
-      grpc_ssl_server_credentials_create_options_using_config_fetcher(request, fetch, certificates));
-  if (!credentials)
-    error_set_detail(err, REASON_INTERNAL, "gRPC does not take the certificates");
-  return credentials;
+  stamps_take(certificates);
+  certificates->context = context_read(certificates, err);
+  if (certificates->context)
+    return certificates;
+  certificates_free(certificates);
+  return NULL;
 }
 
 void certificates_free(struct certificates *certificates) {
@@ -219,6 +247,6 @@ void certificates_free(struct certificates *certificates) {
     return;
   for (int i = 0; i < FILE_COUNT; i++)
     memory_free(certificates->paths[i]);
-  pthread_mutex_destroy(&certificates->mutex);
+  SSL_CTX_free(certificates->context); /* connections hold references of their own */
   memory_free(certificates);
 }

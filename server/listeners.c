@@ -8,7 +8,6 @@
 #include "server/certificates.h"
 #include "server/socket_lock.h"
 
-#include <grpc/grpc_security.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -52,41 +51,48 @@ static bool is_loopback(const char *address) {
          strncmp(address, "[::1]:", 6) == 0;
 }
 
-static grpc_server_credentials *credentials_for(struct listener *listener, const struct server_settings *settings,
-                                                struct error **err) {
-  if (is_unix(listener->address) || !settings->tls_certificate)
-    return grpc_insecure_server_credentials_create();
-  listener->certificates = certificates_new(settings->tls_certificate, settings->tls_key, settings->tls_client_ca, err);
-  return listener->certificates ? certificates_credentials(listener->certificates, err) : NULL;
+static int unix_open(struct listener *listener, struct acceptor *acceptor, struct error **err) {
+  listener->lock = socket_lock_take(listener->address + strlen(UNIX_PREFIX), err);
+  if (!listener->lock)
+    return error_context(err, VARIABLE);
+  mode_t before = umask(0177); /* the socket must never be open to others, not even for a moment */
+  int result = acceptor_listen_unix(acceptor, listener->address, err);
+  umask(before);
+  if (result < 0)
+    return error_context(err, VARIABLE);
+  log_write(LOG_INFO, "listening", LOG_TEXT("address", listener->address));
+  return 0;
+}
+
+static void warn_of_anybody(const struct listener *listener) {
+  log_write(LOG_WARNING, "listening_to_anybody", LOG_TEXT("address", listener->address),
+            LOG_TEXT("detail", listener->certificates
+                                   ? "whoever reaches this port can load the server; let clients need a certificate"
+                                   : "tokens, commands and files cross the network unencrypted"));
+}
+
+static int tcp_open(struct listener *listener, struct acceptor *acceptor, const struct server_settings *settings,
+                    struct error **err) {
+  if (settings->tls_certificate) {
+    listener->certificates =
+        certificates_new(settings->tls_certificate, settings->tls_key, settings->tls_client_ca, err);
+    if (!listener->certificates)
+      return error_context(err, "SANDBOX_GRPC_TLS_CERT, _KEY, _CLIENT_CA");
+  }
+  int port;
+  if (acceptor_listen_tcp(acceptor, listener->address, listener->certificates, &port, err) < 0)
+    return error_context(err, VARIABLE);
+  const char *tls = !listener->certificates ? "none" : settings->tls_client_ca ? "mutual" : "server";
+  log_write(LOG_INFO, "listening", LOG_TEXT("address", listener->address), LOG_NUMBER("port", port),
+            LOG_TEXT("tls", tls));
+  if (!is_loopback(listener->address) && !settings->tls_client_ca)
+    warn_of_anybody(listener);
+  return 0;
 }
 
 static int listener_open(struct listener *listener, struct acceptor *acceptor, const struct server_settings *settings,
                          struct error **err) {
-  bool is_socket = is_unix(listener->address);
-  if (is_socket && !(listener->lock = socket_lock_take(listener->address + strlen(UNIX_PREFIX), err)))
-    return error_context(err, VARIABLE);
-  grpc_server_credentials *credentials = credentials_for(listener, settings, err);
-  if (!credentials)
-    return error_context(err, "SANDBOX_GRPC_TLS_CERT, _KEY, _CLIENT_CA");
-  mode_t before = umask(0177); /* the socket must never be open to others, not even for a moment */
-  int port;
-  int result = acceptor_listen(acceptor, listener->address, credentials, &port, err);
-  umask(before);
-  grpc_server_credentials_release(credentials);
-  if (result < 0)
-    return error_context(err, VARIABLE);
-  const char *tls = !listener->certificates ? "none" : settings->tls_client_ca ? "mutual" : "server";
-  if (is_socket)
-    log_write(LOG_INFO, "listening", LOG_TEXT("address", listener->address));
-  else
-    log_write(LOG_INFO, "listening", LOG_TEXT("address", listener->address), LOG_NUMBER("port", port),
-              LOG_TEXT("tls", tls));
-  if (!is_socket && !is_loopback(listener->address) && !settings->tls_client_ca)
-    log_write(LOG_WARNING, "listening_to_anybody", LOG_TEXT("address", listener->address),
-              LOG_TEXT("detail", listener->certificates
-                                     ? "whoever reaches this port can load the server; let clients need a certificate"
-                                     : "tokens, commands and files cross the network unencrypted"));
-  return 0;
+  return is_unix(listener->address) ? unix_open(listener, acceptor, err) : tcp_open(listener, acceptor, settings, err);
 }
 
 /* Copies the next address of the list, trimmed. */

@@ -7,7 +7,6 @@
 #include "server/health.h"
 #include "server/reflection.h"
 
-#include <grpc/grpc_security.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,10 +75,7 @@ static void listen_on_socket(struct harness *harness) {
   snprintf(harness->folder, sizeof harness->folder, "/tmp/harness-XXXXXX");
   must(mkdtemp(harness->folder), "no temporary folder");
   snprintf(harness->address, sizeof harness->address, "unix:%s/socket", harness->folder);
-  grpc_server_credentials *credentials = grpc_insecure_server_credentials_create();
-  int port;
-  must(acceptor_listen(harness->acceptor, harness->address, credentials, &port, NULL) == 0, "cannot listen");
-  grpc_server_credentials_release(credentials);
+  must(acceptor_listen_unix(harness->acceptor, harness->address, NULL) == 0, "cannot listen");
 }
 
 struct harness *harness_start(unsigned threads) {

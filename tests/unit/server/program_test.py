@@ -384,6 +384,11 @@ class Calls(Case):
     def assert_alive(self):
         self.assertEqual(self.unary(self.channel()).lease.id, "hello")
 
+    def connect(self):
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(self.path)
+        return client
+
     def test_tokens(self):
         channel = self.channel()
         self.assertEqual(self.unary(channel, metadata=bearer(subject="Zo\u00eb")).lease.pool, "app/Zo\u00eb")
@@ -434,8 +439,7 @@ class Calls(Case):
         for garbage in (b"", b"\0" * 100, b"GET / HTTP/1.1\r\n\r\n", preface, preface + b"\xff" * 1000,
                         preface + settings + b"\0\0\5\1\5\0\0\0\1\xff\xff\xff\xff\xff",
                         preface + settings + b"\xff\xff\xff\0\0\0\0\0\1", os.urandom(5000)):
-            with socket.socket(socket.AF_UNIX) as client:
-                client.connect(self.path)
+            with self.connect() as client:
                 try:
                     client.sendall(garbage)
                     client.shutdown(socket.SHUT_WR)
