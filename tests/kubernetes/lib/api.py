@@ -89,6 +89,17 @@ def wait_for(cluster, collection, name, satisfied, seconds=60):
                 return
 
 
+def wait_for_all(cluster, collection, names, satisfied, seconds=60):
+    """Watches a collection until satisfied(object) has been true of each name."""
+    missing = set(names)
+    with Watch(cluster, collection, seconds=seconds) as watch:
+        for kind, thing in watch.events():
+            if kind in ("ADDED", "MODIFIED") and satisfied(thing):
+                missing.discard(thing["metadata"]["name"])
+            if not missing:
+                return
+
+
 def exists(_):
     """Satisfied by any object."""
     return True

@@ -31,6 +31,11 @@ SANDBOX_KINDS = [
     "sandboxes.agents.x-k8s.io",
     *(f"{kind}.extensions.agents.x-k8s.io" for kind in ("sandboxclaims", "sandboxtemplates", "sandboxwarmpools")),
 ]
+# What the API server makes last of the roles that it begins with: namespace → name.
+LAST_ROLE_BINDINGS = {
+    "kube-public": "system:controller:bootstrap-signer",
+    "kube-system": "system::extension-apiserver-authentication-reader",
+}
 
 
 def default_name():
@@ -55,21 +60,29 @@ def need_machine():
         raise Failure("Without these packages there is no cluster.")
 
 
-def kubectl(cluster, *arguments, **options):
-    """Runs kubectl in the cluster's network; fails if it does. Answers its standard output."""
+def start_kubectl(cluster, *arguments, **options):
+    """Starts kubectl in the cluster's network."""
     command = [cluster.folder / "bin/kubectl", f"--kubeconfig={cluster.kubeconfig}", *arguments]
-    done = subprocess.run(
+    return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=cluster.join_network,
-        check=False,
         **options,
     )
-    if done.returncode:
-        raise Failure(f"kubectl {' '.join(map(str, arguments))} failed: {done.stderr.strip()}")
-    return done.stdout
+
+
+def finish_kubectl(process):
+    """Waits for the end of kubectl; a failure of its own is one of ours."""
+    _, errors = process.communicate()
+    if process.returncode:
+        raise Failure(f"kubectl {' '.join(map(str, process.args[2:]))} failed: {errors.strip()}")
+
+
+def kubectl(cluster, *arguments):
+    """Runs kubectl in the cluster's network."""
+    finish_kubectl(start_kubectl(cluster, *arguments))
 
 
 def controller_manifests():
@@ -126,30 +139,26 @@ def has_webhook(definition):
 def start_all(cluster):
     """Starts every part of a new cluster."""
     first = [parts.Starting(cluster, name) for name in ("etcd", "containerd", "kube-apiserver")]
-    for starting in first[:2]:
+    for starting in first:
         starting.wait()
-    first[2].wait()
     say("The API server serves")
+    manifests = cluster.folder / "config/agent-sandbox.yaml"
+    manifests.write_text(controller_manifests())
+    applying = start_kubectl(cluster, "apply", "--server-side", f"--filename={manifests}")
     # Roles are made some time after the API server is ready, and parts without rights give up.
-    for namespace, name in (
-        ("kube-public", "system:controller:bootstrap-signer"),
-        ("kube-system", "system::extension-apiserver-authentication-reader"),
-    ):
-        api.wait_for(
-            cluster, f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings", name, api.exists
-        )
+    for namespace, name in LAST_ROLE_BINDINGS.items():
+        bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
+        api.wait_for(cluster, bindings, name, api.exists)
     rest = [parts.Starting(cluster, name) for name in ("kube-controller-manager", "kube-scheduler", "kubelet")]
-    kubectl(cluster, "apply", "--server-side", "--filename=-", input=controller_manifests())
-    for kind in SANDBOX_KINDS:
-        api.wait_for(cluster, DEFINITIONS, kind, api.condition("Established"))
+    finish_kubectl(applying)
+    api.wait_for_all(cluster, DEFINITIONS, SANDBOX_KINDS, api.condition("Established"))
     rest.append(parts.Starting(cluster, "agent-sandbox-controller"))
     for starting in rest:
         starting.wait()
     api.wait_for(cluster, "/api/v1/nodes", NODE_NAME, api.condition("Ready"))
     api.wait_for(cluster, "/api/v1/namespaces/default/serviceaccounts", "default", api.exists)
     # The controller hands the authority of its webhook to the definitions when it serves.
-    for kind in SANDBOX_KINDS:
-        api.wait_for(cluster, DEFINITIONS, kind, has_webhook)
+    api.wait_for_all(cluster, DEFINITIONS, SANDBOX_KINDS, has_webhook)
 
 
 def start_missing(cluster):
