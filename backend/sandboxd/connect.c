@@ -40,15 +40,16 @@ int connect_verify(const char *digest, struct error **err) {
              : error_set_detail(err, REASON_INTERNAL, "this program is not the one that is wanted");
 }
 
-/* "@sandboxd/PROTOCOL/USER/CONTAINER/NAME": containers of one Pod may share their network namespace, where these names
+/* "@sandboxd/PROTOCOL/USER/CONTAINER" and perhaps "/NAME": containers of one Pod may share their network namespace, where these names
  * live, but not their processes. Returns the address's length. */
 static socklen_t make_address(const char *name, struct sockaddr_un *address) {
   char space[64] = "";
   ssize_t length = readlink("/proc/self/ns/pid", space, sizeof space - 1);
   space[length > 0 ? length : 0] = '\0';
   *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-  int written = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "sandboxd/%d/%u/%.32s/%.*s",
-                         AGENT_PROTOCOL, (unsigned)geteuid(), space, CONNECT_NAME_BYTES, name ? name : "");
+  int written = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "sandboxd/%d/%u/%.32s%s%.*s",
+                         AGENT_PROTOCOL, (unsigned)geteuid(), space, name ? "/" : "", CONNECT_NAME_BYTES,
+                         name ? name : "");
   return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)written);
 }
 

@@ -13,6 +13,7 @@
 
 #define CONNECT_NAME_BYTES 32
 #define CONNECT_GREETING "sandboxd: ready\n"
+#define CONNECT_ANOTHER 3 /* exit code: not the program that is wanted */
 
 /* Is the running program, byte for byte, the one with this SHA-256 in hexadecimal? Returns 0, or -1 and *err. */
 int connect_verify(const char *digest, struct error **err);

@@ -177,7 +177,7 @@ static int main_harden(struct main_arguments *arguments) {
 /* Returns the exit code of `sandboxd connect`; or, in a process of its own that is to serve, -1. */
 static int main_connect(struct main_arguments *arguments, struct error **err) {
   if (arguments->digest && connect_verify(arguments->digest, err))
-    return 1;
+    return CONNECT_ANOTHER;
   int socket = connect_reach(arguments->name, &arguments->agent.listener, err);
   if (socket < 0)
     return 1;
