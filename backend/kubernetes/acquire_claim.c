@@ -18,7 +18,7 @@ enum { CREATED = 201, CONFLICT = 409, MISSING = 404, FORBIDDEN = 403 };
 static void pending_wait_for(struct backend_pending *pending, const struct object *claim) {
   snprintf(pending->name, sizeof pending->name, "%s", claim->name);
   snprintf(pending->uid, sizeof pending->uid, "%s", claim->uid);
-  pending->own = strcmp(claim->claim.attempt, pending->attempt) == 0;
+  pending->own = pending->attempt[0] && strcmp(claim->claim.attempt, pending->attempt) == 0;
   if (strcmp(claim->claim.pool, pending->pool->name) != 0) {
     acquire_fail_detail(pending, REASON_IDEMPOTENCY_CONFLICT, "the key has a Lease in another Pool");
     return;

@@ -302,7 +302,6 @@ struct backend *backend_kubernetes_new(uv_loop_t *loop, struct config *config, s
     return NULL;
   }
   kubernetes->backend = (struct backend){.operations = &operations, .loop = loop};
-  kubernetes->lookup_time = clock_boot();
   if (kubernetes_make(kubernetes, config, err) == 0)
     return &kubernetes->backend;
   kubernetes_free(&kubernetes->backend);

@@ -38,7 +38,7 @@ struct kubernetes_backend {
   struct backend_pending *pendings; /* acquires, and what is left of cancelled ones */
   struct ending *endings;
   struct lookup *lookups;
-  int64_t lookup_credit, lookup_time; /* a bucket: nanoseconds saved up, and when that was counted */
+  int64_t lookup_credit, lookup_time; /* a bucket: nanoseconds saved up, and when that was counted; 0: full */
   struct stopping *stop;
 };
 
