@@ -3,8 +3,8 @@
  * messages both ways until it breaks or is closed. The server's certificate is verified always. Nothing a server sends
  * is held in memory but what is named here: messages are given as they come, in parts.
  *
- * Thread: the loop's. No callback comes from within a function of this header. Within a callback everything is allowed,
- * websocket_close included.
+ * The process must ignore SIGPIPE. Thread: the loop's. No callback comes from within a function of this header. Within
+ * a callback everything is allowed, websocket_close included.
  */
 #ifndef BACKEND_WEBSOCKET_WEBSOCKET_H
 #define BACKEND_WEBSOCKET_WEBSOCKET_H

@@ -20,6 +20,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -348,6 +349,7 @@ int main(int count, char **texts) {
                                                    .key = read_text(texts[3], "client.key")};
   if (podexec_program_read(&program, texts[6], &err) != 0)
     fail("program", err);
+  signal(SIGPIPE, SIG_IGN);
   loop = uv_default_loop();
   const struct podexec_options options = {
       .access = &access_of_probe, .program = &program, .namespace_ = texts[4], .pod = texts[5]};

@@ -77,6 +77,8 @@ static void on_message(wslay_event_context_ptr frames, const struct wslay_event_
   if (wslay_is_ctrl_frame(message->opcode))
     return;
   server->taken += message->msg_length;
+  if (server->message)
+    server->message(server, message->msg, message->msg_length);
   if (server->echo)
     server_double_send(server, message->msg, message->msg_length);
 }

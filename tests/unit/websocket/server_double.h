@@ -30,6 +30,8 @@ struct server_double {
   bool deaf;          /* answers no frame, pings included */
   bool echo;
   void (*opened)(struct server_double *server); /* right behind the answer */
+  void (*message)(struct server_double *server, const uint8_t *bytes, size_t length);
+  void *context; /* the test's */
 };
 
 /* authority NULL: no certificate is asked of the client; identity NULL: plain. */

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "tests/unit/websocket/check.h"
 #include "tests/unit/websocket/server_double.h"
+#include <signal.h>
 #include <string.h>
 
 enum close_in { NEVER, IN_OPENED, IN_RECEIVED, IN_LOST };
@@ -481,6 +482,7 @@ static int free_identities(void **state) {
 }
 
 int main(void) {
+  signal(SIGPIPE, SIG_IGN);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_echo_secured),      cmocka_unit_test(test_echo_plain),
       cmocka_unit_test(test_bearer),            cmocka_unit_test(test_name_of_host),
