@@ -129,6 +129,8 @@ static void kubernetes_stop(struct backend *backend, backend_done *done, void *c
 static void kubernetes_free(struct backend *backend) {
   struct kubernetes_backend *kubernetes = kubernetes_of(backend);
   api_free(kubernetes->api);
+  access_free(&kubernetes->access);
+  podexec_program_free(&kubernetes->program);
   settings_free(&kubernetes->settings);
   memory_free(kubernetes);
 }
@@ -250,10 +252,19 @@ int kubernetes_target(struct kubernetes_backend *kubernetes, const char *id, str
 }
 
 static struct transport *kubernetes_open_transport(struct backend *backend, const char *id, struct error **err) {
+  struct kubernetes_backend *kubernetes = kubernetes_of(backend);
   struct kubernetes_target target;
-  if (kubernetes_target(kubernetes_of(backend), id, &target, err) == 0)
-    error_set_detail(err, REASON_SANDBOX_NOT_READY, "this build has no transport to Pods");
-  return NULL;
+  if (kubernetes_target(kubernetes, id, &target, err) < 0)
+    return NULL;
+  const struct podexec_options options = {.access = &kubernetes->access.podexec,
+                                          .program = &kubernetes->program,
+                                          .namespace_ = target.namespace_,
+                                          .pod = target.pod,
+                                          .container = target.container[0] ? target.container : NULL};
+  struct transport *transport = transport_podexec_new(backend->loop, &options);
+  if (!transport)
+    error_set_memory(err);
+  return transport;
 }
 
 /* --- the backend --- */
@@ -292,6 +303,10 @@ static int kubernetes_make(struct kubernetes_backend *kubernetes, struct config 
                                                     err);
   if (!credentials || !(kubernetes->api = api_new(kubernetes->backend.loop, credentials, err)))
     return -1;
+  if (access_init(&kubernetes->access, credentials, err) < 0)
+    return -1;
+  if (podexec_program_read(&kubernetes->program, settings->sandboxd, err) < 0)
+    return error_context(err, "SANDBOX_K8S_SANDBOXD");
   return namespace_choose(kubernetes, err);
 }
 

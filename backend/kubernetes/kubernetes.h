@@ -7,6 +7,7 @@
 #define KUBERNETES_KUBERNETES_H
 
 #include "backend/backend.h"
+#include "backend/kubernetes/access.h"
 #include "backend/kubernetes/api.h"
 #include "backend/kubernetes/cache.h"
 #include "backend/kubernetes/claim.h"
@@ -29,6 +30,8 @@ struct kubernetes_backend {
   struct kubernetes_settings settings;
   char namespace_[NAMESPACE_SIZE];
   struct api *api;
+  struct access access;
+  struct podexec_program program;
   struct cache *cache;       /* from start to stop */
   const struct store *store; /* the cache's */
   struct backend_events events;

@@ -1,10 +1,12 @@
 #include "backend/kubernetes/settings.h"
 
+#include "base/buffer.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include <stdbool.h>
 #include <string.h>
+#include <unistd.h>
 
 #define VARIABLE "SANDBOX_K8S_POOLS"
 
@@ -103,6 +105,29 @@ int settings_parse_pools(const char *json, const struct digest_key *metadata_key
   return 0;
 }
 
+/* The file of that name in the folder of this program. */
+static char *beside(const char *name) {
+  char path[4096];
+  ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+  while (length > 0 && path[length - 1] != '/')
+    length--;
+  struct buffer whole;
+  buffer_init(&whole, sizeof path);
+  if (length <= 0 || buffer_append(&whole, path, (size_t)length) < 0 || buffer_append_string(&whole, name) < 0) {
+    buffer_free(&whole);
+    return NULL;
+  }
+  return buffer_take(&whole);
+}
+
+static int sandboxd_read(struct kubernetes_settings *settings, struct config *config, struct error **err) {
+  const char *given = NULL;
+  if (config_optional(config, "SANDBOX_K8S_SANDBOXD", &given, err) < 0)
+    return -1;
+  settings->sandboxd = given ? memory_string(given) : beside("sandboxd");
+  return settings->sandboxd ? 0 : error_set_memory(err);
+}
+
 int settings_read(struct kubernetes_settings *settings, struct config *config, struct error **err) {
   const char *secret = NULL, *pools = NULL;
   int64_t unused = 0;
@@ -124,6 +149,8 @@ int settings_read(struct kubernetes_settings *settings, struct config *config, s
       config_duration(config, "SANDBOX_K8S_POLL_INTERVAL", CLOCK_SECOND, CLOCK_MILLISECOND, 3600 * CLOCK_SECOND,
                       &unused, err) < 0)
     return -1;
+  if (sandboxd_read(settings, config, err) < 0)
+    return -1;
   digest_key_set(&settings->metadata_key, secret, strlen(secret));
   return settings_parse_pools(pools, &settings->metadata_key, &settings->pools, &settings->pool_count, err);
 }
@@ -131,6 +158,8 @@ int settings_read(struct kubernetes_settings *settings, struct config *config, s
 void settings_free(struct kubernetes_settings *settings) {
   memory_wipe(&settings->metadata_key, sizeof settings->metadata_key);
   memory_free(settings->pools);
+  memory_free(settings->sandboxd);
+  settings->sandboxd = NULL;
   settings->pools = NULL;
   settings->pool_count = 0;
 }

@@ -26,6 +26,7 @@ struct kubernetes_settings {
   const char *kubeconfig; /* path, or NULL: the Pod's own service account */
   const char *context;    /* of the kubeconfig, or NULL: its current one */
   const char *namespace_; /* where Claims live, or NULL: that of the context or of the service account */
+  char *sandboxd;         /* path of the program that sandboxes get; owned */
   struct digest_key metadata_key;
   struct pool_settings *pools; /* owned */
   size_t pool_count;

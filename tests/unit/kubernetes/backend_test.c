@@ -519,6 +519,7 @@ static void test_memory(void **state) {
 }
 
 int main(void) {
+  setenv("SANDBOX_K8S_SANDBOXD", "/proc/self/exe", 1);
   setenv("SANDBOX_METADATA_SECRET", "secret", 1);
   setenv("SANDBOX_K8S_POOLS", "{\"coding\":{\"warmPoolName\":\"wp\",\"runtimeClassName\":\"runc\"}}", 1);
   const struct CMUnitTest tests[] = {
