@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """The Kubernetes backend on a real cluster: lease-server from this checkout, in the cluster's network, asked over gRPC.
 
-    bazel build //server:lease-server //proto/... && tests/kubernetes/backend_test.py [-v] [NAME…]
+    bazel build //server:lease-server //backend/sandboxd //proto/... && tests/kubernetes/backend_test.py [-v] [NAME…]
 
 Needs root. Uses the cluster that $SANDBOX_CLUSTER names, else the one of this checkout, and leaves it up.
 """
@@ -119,6 +119,7 @@ class Server:
             "SANDBOX_CONSUMER_SECRETS": '{"app":"secret"}',
             "SANDBOX_K8S_NAMESPACE": NAMESPACE,
             "SANDBOX_K8S_POOLS": json.dumps(self.pools),
+            "SANDBOX_K8S_SANDBOXD": paths.built("backend/sandboxd/sandboxd"),
             "SANDBOX_SWEEP_INTERVAL": "1s",
             **self.settings,
             "SANDBOX_KUBECONFIG": kubeconfig,
@@ -232,6 +233,15 @@ class Life(Case):
         self.assertEqual(claims(), [])
         self.assertEqual(client.list().value["leases"], [])
         self.assertIn(client.get(lease.id).reason, ("LEASE_NOT_FOUND", "LEASE_NOT_ACTIVE"))
+
+    def test_commands_in_both_pools(self):
+        client = self.server().client()
+        for pool in POOLS:
+            lease = self.acquired(client.acquire(pool, f"{self.key}-{pool}"))
+            done = client.exec(lease.id, "echo out; echo err >&2; exit 3")
+            self.assertIsNone(done.reason, done.message)
+            self.assertEqual((done.execution.stdout, done.execution.stderr, done.execution.code), ("out\n", "err\n", 3))
+            self.assertIsNone(client.release(lease.id).reason)
 
     def test_a_key_is_replayed_and_then_free_again(self):
         client = self.server().client()
