@@ -10,7 +10,8 @@
 #ifdef __SANITIZE_THREAD__
 #include <sanitizer/tsan_interface.h>
 
-/* ThreadSanitizer calls this at start. */
+/* ThreadSanitizer calls this at start. uv_pipe: libuv closes files by a bare system call, so that the number of a pipe of
+ * uv_spawn seems to be in use still when a thread of its pool gets it for a file. */
 const char *__tsan_default_suppressions(void);
 const char *__tsan_default_suppressions(void) {
   return "called_from_lib:libgrpc.so.29\n"
@@ -19,6 +20,7 @@ const char *__tsan_default_suppressions(void) {
          "race:libgpr.so.29\n"
          "race:libupb.so.29\n"
          "race:libabsl_\n"
+         "race:uv_pipe\n"
          "thread:libgpr.so.29\n";
 }
 
