@@ -375,8 +375,10 @@ static int launch(struct local_sandbox *sandbox, struct error **err) {
   if (failed != 0)
     return error_set_detail(err, REASON_SANDBOX_START_FAILED, "cannot start the launcher: %s", uv_strerror(failed));
   sandbox->monitor_ended = sandbox->first_ended = false;
-  return local_process_read(uv_process_get_pid(&sandbox->process), &sandbox->record.monitor, NULL) == 0
-           ? 0 : error_set_detail(err, REASON_SANDBOX_START_FAILED, "the launcher is gone");
+  sandbox->own = true;
+  if (local_process_read(uv_process_get_pid(&sandbox->process), &sandbox->record.monitor, NULL) != 0)
+    return error_set_detail(err, REASON_SANDBOX_START_FAILED, "the launcher is gone");
+  return local_sandbox_watch_monitor(sandbox, err);
 }
 
 static void prepared(uv_work_t *work, int status) {

@@ -91,11 +91,12 @@ struct local_sandbox {
   int64_t touched;      /* wall time of the last touch on record */
   int first_fd;         /* pidfd, or -1 */
   int socket_fd;        /* gVisor: the agent's socket, opened as a path; else -1 */
+  bool own; /* its monitor is a child of this process: `process` is in use */
   bool monitor_ended, first_ended, removing, out_of_memory;
   int handles;          /* libuv handles still open */
   uv_process_t process; /* of one that this process made */
   uv_poll_t first_watch;
-  uv_poll_t monitor_watch; /* of a recovered one */
+  uv_poll_t monitor_watch;
   int monitor_fd;
   uv_timer_t timer;     /* starting: the time it may take; bound: its deadline */
   uv_work_t work;
@@ -136,6 +137,8 @@ struct local_sandbox *local_sandbox_new(struct local_pool *pool, struct error **
 int local_sandbox_adopt(struct local_pool *pool, const char *name, struct local_record *record, struct error **err);
 /* Watches its first process from here on. Returns 0, or -1 and *err. */
 int local_sandbox_watch(struct local_sandbox *sandbox, struct error **err);
+/* The same of its monitor, if that lives. */
+int local_sandbox_watch_monitor(struct local_sandbox *sandbox, struct error **err);
 /* Gives a warm one to the pending acquire: local_pool_bound or local_pool_failed follows. */
 void local_sandbox_bind(struct local_sandbox *sandbox, struct backend_pending *pending);
 /* Kills everything in it; it is freed when the kernel says so. Idempotent; the first reason counts. */

@@ -308,6 +308,13 @@ static void on_monitor_ended(uv_poll_t *poll, int status, int events) {
   (void)status;
   (void)events;
   uv_poll_stop(poll);
+  if (sandbox->own) {
+    /* libuv collects children when SIGCHLD comes, and then tells. Another thread may have got the signal, for this one
+     * blocks it while it makes a sandbox; ThreadSanitizer keeps it from being handled until that thread wakes. */
+    if (!sandbox->monitor_ended)
+      raise(SIGCHLD);
+    return;
+  }
   sandbox->monitor_ended = true;
   local_sandbox_ended(sandbox);
 }
@@ -321,10 +328,10 @@ static void on_deadline_repeated(void *context, struct error *err) {
               LOG_DETAIL(err));
 }
 
-static int watch_monitor(struct local_sandbox *sandbox, struct error **err) {
+int local_sandbox_watch_monitor(struct local_sandbox *sandbox, struct error **err) {
   sandbox->monitor_fd = local_process_open(&sandbox->record.monitor);
-  sandbox->monitor_ended = sandbox->monitor_fd < 0;
-  if (sandbox->monitor_ended)
+  sandbox->monitor_ended = sandbox->monitor_fd < 0 && !sandbox->own;
+  if (sandbox->monitor_fd < 0)
     return 0; /* somebody ended it; the sandbox lives without */
   int failed = uv_poll_init(sandbox->backend->backend.loop, &sandbox->monitor_watch, sandbox->monitor_fd);
   if (failed != 0)
@@ -340,7 +347,7 @@ static int take_over(struct local_sandbox *sandbox, struct error **err) {
   sandbox->first_fd = local_process_open(&sandbox->record.first);
   if (sandbox->first_fd < 0)
     return error_set_detail(err, REASON_INTERNAL, "its first process is gone");
-  if (watch_monitor(sandbox, err) != 0 || local_sandbox_watch(sandbox, err) != 0)
+  if (local_sandbox_watch_monitor(sandbox, err) != 0 || local_sandbox_watch(sandbox, err) != 0)
     return -1;
   if (sandbox->record.runtime == LOCAL_GVISOR && (sandbox->socket_fd = local_socket_open(sandbox)) < 0)
     return error_set_detail(err, REASON_INTERNAL, "its socket is gone");
