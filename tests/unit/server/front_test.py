@@ -17,7 +17,7 @@ from tests.unit.server import program_test
 from sandbox.lease.v1 import lease_pb2  # pylint: disable=wrong-import-order
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-HEADERS, RST_STREAM, SETTINGS = 1, 3, 4
+DATA, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE = 0, 1, 3, 4, 8
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
 MIB = 1 << 20
 
@@ -35,6 +35,13 @@ FIRST = b"\x83\x86" + b"".join(indexed(*field) for field in (
     (b":path", b"/test.Plumbing/Unary"), (b":authority", b"x"), (b"te", b"trailers"),
     (b"content-type", b"application/grpc")))
 NEXT = b"\x83\x86" + bytes(0x80 | index for index in (65, 64, 63, 62))
+
+
+def literal(name, value):
+    """A header field of up to 16 KiB, kept out of the table."""
+    length = len(value)
+    digits = bytes([length]) if length < 127 else bytes([127, (length - 127) & 0x7f | 0x80, (length - 127) >> 7])
+    return b"\x00" + bytes([len(name)]) + name + digits + value
 
 
 class Raw:
@@ -72,6 +79,18 @@ class Raw:
         except OSError:
             pass
         self.closed.set()
+
+    def request(self, method, message):
+        """Begins a call with a token. Nothing the server sends is held back: the window is as large as can be."""
+        window = (0x7fffffff - 65535).to_bytes(4, "big")
+        bearer = b"Bearer " + program_test.token().encode()
+        fields = ((b":path", method), (b":authority", b"x"), (b"te", b"trailers"),
+                  (b"content-type", b"application/grpc"), (b"authorization", bearer))
+        block = b"\x83\x86" + b"".join(literal(*field) for field in fields)
+        self.socket.sendall(
+            frame(WINDOW_UPDATE, 0, 0, window) + frame(HEADERS, END_HEADERS, 1, block) +
+            frame(WINDOW_UPDATE, 0, 1, window) +
+            frame(DATA, END_STREAM, 1, b"\0" + len(message).to_bytes(4, "big") + message))
 
     def call(self, reset):
         """The frames of one call without a token."""
@@ -172,6 +191,26 @@ class Streams(TcpCase):
         for message, answer in zip(messages, answers, strict=True):
             self.assertEqual(len(message), len(answer))
             self.assertEqual(message, answer)
+
+
+    def test_messages_before_a_failure_all_leave(self):
+        """gRPC core as a client drops what it has not read when it learns that the call fails; here nothing does."""
+        self.serve()
+        for pool, status in (("", b"\x010"), ("fail", b"\x0211"), ("eager", b"\x0211")):
+            client = Raw(self.port, deaf=True)
+            request = lease_pb2.ListLeasesRequest(limit=20, pool=pool)
+            client.request(b"/test.Plumbing/ServerStream", request.SerializeToString())
+            data, blocks = 0, []
+            while len(blocks) < 2:  # the headers and the trailers
+                kind, payload = client.read_frame()
+                if kind == HEADERS:
+                    blocks.append(payload)
+                elif kind == DATA:
+                    data += len(payload)
+                    self.assertEqual(len(blocks), 1)
+            self.assertEqual(data, 20 * (5 + 100004))
+            self.assertIn(b"grpc-status" + status, blocks[1])
+            client.close()
 
 
 class Hostile(TcpCase):

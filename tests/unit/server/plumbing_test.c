@@ -420,6 +420,9 @@ static void server_stream_without_messages_ends(void **state) {
   assert_int_equal(result.messages, 0);
 }
 
+/* gRPC core hands no message to a client any more once it has asked for the status and a failing one has come, though
+ * the message came before (chttp2's maybe_complete_recv_message drops what is stored then). So how many this client
+ * sees depends on how fast it reads; that the server sends all of them is front_test's case, frame by frame. */
 static void server_stream_fails_after_its_messages(void **state) {
   struct fixture *fixture = *state;
   static const char *const pools[] = {"fail", "eager"};
@@ -429,7 +432,8 @@ static void server_stream_fails_after_its_messages(void **state) {
     rpc_client_receive(result.call);
     finish(fixture, &result);
     assert_int_equal(result.reason, REASON_OUTPUT_TOO_LARGE);
-    assert_in_range(result.messages, 0, 20); /* a gRPC client drops what it has not read when the call fails */
+    assert_true(result.messages <= 20);
+    assert_int_equal(result.bytes, result.messages * 100004);
   }
 }
 
