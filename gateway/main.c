@@ -7,6 +7,7 @@
 #include "gateway/listener.h"
 #include "gateway/loop.h"
 #include "gateway/options.h"
+#include "rpc/library.h"
 #include "rpc/log.h"
 
 #include <getopt.h>
@@ -135,7 +136,7 @@ static int run(struct options *options, const char *config_path, struct error **
     return -1;
   block_signals(&signals);
   rpc_log_install();
-  grpc_init();
+  rpc_library_init();
   if (serve(options, &signals, err) < 0)
     return -1;
   grpc_shutdown();

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/version.h"
+#include "rpc/library.h"
 #include "rpc/log.h"
 #include "server/acceptor.h"
 #include "server/end_leases.h"
@@ -339,7 +340,7 @@ int program_run(int argc, char **argv, const struct program_backend *backends) {
   if (ending)
     return end_all_leases(config_path, backends);
   rpc_log_install();
-  grpc_init();
+  rpc_library_init();
   int code = serve(config_path, backends);
   grpc_shutdown();
   return code;
