@@ -41,7 +41,9 @@ struct acceptor {
   struct call_shared shared;
   struct inbox inbox;
   struct rpc_tag drained;
-  uv_timer_t timer; /* of stopping */
+  uv_timer_t timer;          /* of stopping */
+  uv_prepare_t after_timers; /* send the outboxes: what timers wished, and what I/O did */
+  uv_check_t after_events;
   unsigned open_handles;
   void (*done)(void *context);
   void *done_context;
@@ -128,6 +130,15 @@ static int routes_make(struct call_shared *shared, const struct acceptor_options
   return 0;
 }
 
+static void outboxes_send(struct acceptor *acceptor) {
+  for (unsigned i = 0; i < acceptor->queue_count; i++)
+    call_outbox_send(&acceptor->queues[i].outbox);
+}
+
+static void after_timers(uv_prepare_t *prepare) { outboxes_send(prepare->data); }
+
+static void after_events(uv_check_t *check) { outboxes_send(check->data); }
+
 /* The last call has ended, and there will be no other. */
 static void ended_item(struct mailbox_item *item) {
   struct acceptor *acceptor = MAILBOX_ITEM_OWNER(item, struct acceptor, shared.ended);
@@ -160,8 +171,12 @@ struct acceptor *acceptor_new(const struct acceptor_options *options, struct err
     return NULL;
   }
   uv_timer_init(options->loop, &acceptor->timer);
-  acceptor->timer.data = acceptor;
-  acceptor->open_handles = 2;
+  uv_prepare_init(options->loop, &acceptor->after_timers);
+  uv_check_init(options->loop, &acceptor->after_events);
+  acceptor->timer.data = acceptor->after_timers.data = acceptor->after_events.data = acceptor;
+  uv_prepare_start(&acceptor->after_timers, after_timers);
+  uv_check_start(&acceptor->after_events, after_events);
+  acceptor->open_handles = 4;
   acceptor->server = grpc_server_new();
   acceptor->queue_count = options->threads;
   for (unsigned i = 0; i < acceptor->queue_count; i++) {
@@ -295,4 +310,6 @@ void acceptor_free(struct acceptor *acceptor) {
     grpc_completion_queue_destroy(acceptor->queues[i].queue);
   inbox_close(&acceptor->inbox, inbox_closed);
   uv_close((uv_handle_t *)&acceptor->timer, handle_closed);
+  uv_close((uv_handle_t *)&acceptor->after_timers, handle_closed);
+  uv_close((uv_handle_t *)&acceptor->after_events, handle_closed);
 }

@@ -127,16 +127,26 @@ void call_outbox_init(struct call_outbox *outbox) {
   outbox->wake.run = wake_tag;
 }
 
-/* The item takes a reference with it. The wake-up is under way at most once: it is sent only when the outbox was empty,
- * and its coming is what empties it. */
+/* The wake-up is under way at most once: it is sent only when the outbox was empty, and its coming is what empties it. */
+void call_outbox_send(struct call_outbox *outbox) {
+  struct call *call = outbox->first;
+  if (!call)
+    return;
+  outbox->first = NULL;
+  if (rpc_start_batch(call->rpc, NULL, 0, &outbox->wake) != GRPC_CALL_OK)
+    log_write(LOG_ERROR, "queue_not_woken"); /* not known to happen */
+  call_unref(call);
+}
+
+/* The item takes a reference with it. */
 static void wish(struct call *call, struct mailbox_item *item, void (*run)(struct mailbox_item *item)) {
   struct call_outbox *outbox = call->outbox;
   item->run = run;
   call_ref(call);
-  call_ref(call); /* of our own: the item may be done, and the call over, before we ring */
-  if (mailbox_post(&outbox->mailbox, item) && rpc_start_batch(call->rpc, NULL, 0, &outbox->wake) != GRPC_CALL_OK)
-    log_write(LOG_ERROR, "queue_not_woken"); /* not known to happen */
-  call_unref(call);
+  if (!mailbox_post(&outbox->mailbox, item))
+    return;
+  call_ref(call);
+  outbox->first = call;
 }
 
 void call_wish_answer(struct call *call) { wish(call, &call->answer_wish, wished_answer); }

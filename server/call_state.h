@@ -49,6 +49,7 @@ struct call_shared {
 struct call_outbox {
   struct mailbox mailbox;
   struct rpc_tag wake;
+  struct call *first; /* loop: put into the empty mailbox, and the queue thread not woken yet; holds a reference */
 };
 
 struct call {
@@ -101,9 +102,12 @@ void call_begin(struct call *call);
  * `err` counts unless `code` is OK. */
 void call_end(struct call *call, grpc_byte_buffer *reply, grpc_status_code code, const struct error *err);
 
-/* The same, and the two ways of a stream, for the loop: each is done on the queue thread, soon. The fields named with
- * the wish are set before. */
+/* The same, and the two ways of a stream, for the loop: each is done on the queue thread, soon after call_outbox_send.
+ * The fields named with the wish are set before. */
 void call_outbox_init(struct call_outbox *outbox);
+/* Loop: wakes the queue thread if there is anything for it. Before the loop sleeps, not for every wish: each wake-up
+ * costs as much as a few answers. */
+void call_outbox_send(struct call_outbox *outbox);
 void call_wish_answer(struct call *call);
 void call_wish_send(struct call *call);
 void call_wish_receive(struct call *call);
