@@ -2,8 +2,9 @@
  * What an API server sends: the first byte chooses the kind, lines follow. The first line is a page of a list, the
  * others are events of a watch. The store stays whole whatever they say, and tells of every change once.
  */
-// Sources: base/*.c backend/kubernetes/claim.c backend/kubernetes/feed.c backend/kubernetes/object.c
-// backend/kubernetes/store.c Libraries: -lcjson -lcrypto -lprotobuf-c
+// Sources: base/*.c backend/kubernetes/claim.c backend/kubernetes/feed.c
+// Sources: backend/kubernetes/object.c backend/kubernetes/store.c
+// Libraries: -lcjson -lcrypto -lprotobuf-c
 #include "backend/kubernetes/claim.h"
 #include "backend/kubernetes/feed.h"
 #include "base/log.h"

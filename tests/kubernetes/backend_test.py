@@ -169,6 +169,12 @@ class Server:
             self.channel.close()
         if self.process.poll() is None:
             self.kill(signal.SIGTERM)
+        log = self.log.read_text()
+        for word in ("Sanitizer", "runtime error", "stop_hangs", "stop_failed"):
+            if word in log:
+                raise AssertionError(f"lease-server says: {log[max(0, log.index(word) - 500):][:4000]}")
+        if self.process.returncode != 0:
+            raise AssertionError(f"lease-server ended with code {self.process.returncode}: {log[-2000:]}")
 
 
 class Case(unittest.TestCase):
