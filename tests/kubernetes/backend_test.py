@@ -315,18 +315,44 @@ class Life(Case):
         eventually(lambda: client.list().value["leases"] == [])
         self.assertIn(client.get(lease.id).reason, ("LEASE_NOT_FOUND", "LEASE_NOT_ACTIVE"))
 
-    def test_the_rights_of_the_manifest_are_enough(self):
-        token = kubectl("create", "token", "lease-server").strip()
+    def kubeconfig(self, user):
+        """A kubeconfig for somebody on this cluster."""
         admin = json.loads(kubectl("config", "view", "--raw", "-o", "json"))
-        (Path(self.folder) / "token").write_text(token + "\n")
         config = Path(self.folder) / "kubeconfig"
         config.write_text(json.dumps({
             "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
             "clusters": [{"name": "k", "cluster": admin["clusters"][0]["cluster"]}],
-            "users": [{"name": "u", "user": {"tokenFile": "token"}}]}))
+            "users": [{"name": "u", "user": user}]}))
+        return config
+
+    def test_the_rights_of_the_manifest_are_enough(self):
+        (Path(self.folder) / "token").write_text(kubectl("create", "token", "lease-server").strip() + "\n")
+        server = self.server(SANDBOX_KUBECONFIG=self.kubeconfig({"tokenFile": "token"}))
+        lease = self.acquired(server.client().acquire("coding", self.key))
+        self.assertEqual(server.client().exec(lease.id, "echo yes").execution.stdout, "yes\n")
+        self.assertIsNone(server.client().release(lease.id).reason)
+        self.assertNotIn("cache_refused", server.log.read_text())
+
+    def test_a_credential_plugin(self):
+        version = "client.authentication.k8s.io/v1"
+        credential = {"apiVersion": version, "kind": "ExecCredential",
+                      "status": {"token": kubectl("create", "token", "lease-server").strip()}}
+        (Path(self.folder) / "credential").write_text(json.dumps(credential))
+        plugin = Path(self.folder) / "plugin"
+        plugin.write_text('#!/bin/sh\nexec cat "$(dirname "$0")/credential"\n')
+        plugin.chmod(0o700)
+        config = self.kubeconfig({"exec": {"apiVersion": version, "command": "./plugin", "interactiveMode": "Never"}})
         client = self.server(SANDBOX_KUBECONFIG=config).client()
-        lease = self.acquired(client.acquire("coding", self.key))
-        self.assertIsNone(client.release(lease.id).reason)
+        self.assertIsNone(client.release(self.acquired(client.acquire("coding", self.key)).id).reason)
+
+    def test_a_token_that_is_refused_is_read_again(self):
+        token = Path(self.folder) / "token"
+        token.write_text(kubectl("create", "token", "lease-server").strip())
+        server = self.server(SANDBOX_KUBECONFIG=self.kubeconfig({"tokenFile": "token"}))
+        token.write_text("nonsense")
+        self.assertEqual(server.client().acquire("coding", self.key).reason, "SERVER_UNAVAILABLE")
+        token.write_text(kubectl("create", "token", "lease-server").strip())
+        self.acquired(server.client().acquire("coding", self.key))
 
 
 class Replicas(Case):
