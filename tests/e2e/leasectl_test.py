@@ -145,6 +145,19 @@ class Leases(Leasectl):
                           ("delete", "--pool", "x")):
             self.assertIn("leasectl", self.failure(*arguments, status=2, env=nowhere), arguments)
 
+    def test_a_wrong_option_is_told_once(self):
+        for arguments, told in ((("acquire", "--pool"), "acquire: option '--pool' requires an argument"),
+                                (("list", "--nothing"), "list: unrecognized option '--nothing'"),
+                                (("exec", "-x"), "exec: invalid option -- 'x'"),
+                                (("--nothing", "list"), "unrecognized option '--nothing'")):
+            lines = self.failure(*arguments, status=2).splitlines()
+            self.assertEqual(len(lines), 2, lines)
+            self.assertIn(told, lines[0])
+            self.assertEqual(lines[1], "See `leasectl --help`.")
+
+    def test_an_ended_lease_has_no_time_left(self):
+        self.assertRegex(self.text("release", self.acquired()), r" released  -  ")
+
     def test_help_and_version(self):
         for arguments in (("--help",), ("exec", "--help"), ("get", "--help")):
             self.assertIn("usage: leasectl", self.text(*arguments))

@@ -309,7 +309,7 @@ int command_copy(struct invocation *invocation, int count, char **arguments) {
   static const struct option options[] = {COMMON_OPTIONS};
   for (int option; (option = getopt_long(count, arguments, "", options, NULL)) != -1;)
     if (!invocation_option(invocation, option))
-      return usage_error("cp", "unknown option");
+      return usage_refused();
   struct place from, to;
   if (optind + 2 != count || place_parse(arguments[optind], &from) < 0 || place_parse(arguments[optind + 1], &to) < 0 ||
       !from.lease == !to.lease || !from.path[0] || !to.path[0])

@@ -318,9 +318,9 @@ int command_exec(struct invocation *invocation, int count, char **arguments) {
     } else if (option == 'i' || option == 'n')
       start.stdin = option == 'i';
     else if (!invocation_option(invocation, option))
-      return usage_error("exec", option == 'e'   ? "--env wants NAME=VALUE, at most 256 times"
-                                 : option == 't' ? "--timeout wants 1 to 86400 seconds"
-                                                 : "unknown option");
+      return option == 'e'   ? usage_error("exec", "--env wants NAME=VALUE, at most 256 times")
+             : option == 't' ? usage_error("exec", "--timeout wants 1 to 86400 seconds")
+                             : usage_refused();
   }
   if (optind + 2 > count)
     return usage_error("exec", "wants a Lease id and a command");

@@ -73,7 +73,7 @@ int command_acquire(struct invocation *invocation, int count, char **arguments) 
       request._ttl_seconds_case = SANDBOX__LEASE__V1__ACQUIRE_LEASE_REQUEST___TTL_SECONDS_TTL_SECONDS;
       request.ttl_seconds = seconds;
     } else if (!invocation_option(invocation, option))
-      return usage_error("acquire", option == 't' ? "--ttl wants a whole number of seconds" : "unknown option");
+      return option == 't' ? usage_error("acquire", "--ttl wants a number of seconds, 1 or more") : usage_refused();
   }
   if (optind != count)
     return usage_error("acquire", "takes no argument: %s", arguments[optind]);
@@ -118,7 +118,7 @@ int command_list(struct invocation *invocation, int count, char **arguments) {
     if (invocation_option(invocation, option))
       continue;
     if (option != 'p')
-      return usage_error("list", "unknown option");
+      return usage_refused();
     request._pool_case = SANDBOX__LEASE__V1__LIST_LEASES_REQUEST___POOL_POOL;
     request.pool = optarg;
   }
@@ -153,7 +153,7 @@ static const char *one_lease(struct invocation *invocation, int count, char **ar
   const char *command = arguments[0];
   for (int option; (option = getopt_long(count, arguments, "", options, NULL)) != -1;) {
     if (!invocation_option(invocation, option)) {
-      usage_error(command, "unknown option");
+      usage_refused();
       return NULL;
     }
   }
@@ -214,7 +214,7 @@ int command_token(struct invocation *invocation, int count, char **arguments) {
   for (int option; (option = getopt_long(count, arguments, "l:", options, NULL)) != -1;)
     if (!invocation_option(invocation, option) &&
         (option != 'l' || number_parse(optarg, 1, LIMIT_TOKEN_LIFETIME_SECONDS, &lifetime) < 0))
-      return usage_error("token", option == 'l' ? "--lifetime wants 1 to 300 seconds" : "unknown option");
+      return option == 'l' ? usage_error("token", "--lifetime wants 1 to 300 seconds") : usage_refused();
   if (optind != count)
     return usage_error("token", "takes no argument: %s", arguments[optind]);
   CLEANUP_ERROR struct error *err = NULL;

@@ -57,6 +57,8 @@ int command_copy(struct invocation *invocation, int count, char **arguments);
 
 /* "leasectl: <text>" and where to read more, on standard error. Returns 2. */
 int usage_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Where to read more alone, as getopt has said what is wrong with an option. Returns 2. */
+int usage_refused(void);
 /* A whole decimal number in [minimum, maximum]: 0, or -1. */
 int number_parse(const char *text, long minimum, long maximum, long *number);
 

@@ -48,14 +48,19 @@ static void help_print(FILE *to) {
       to);
 }
 
+int usage_refused(void) {
+  fputs("See `leasectl --help`.\n", stderr);
+  return 2;
+}
+
 int usage_error(const char *command, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   fprintf(stderr, "leasectl %s: ", command);
   vfprintf(stderr, format, arguments);
-  fputs("\nSee `leasectl --help`.\n", stderr);
+  fputc('\n', stderr);
   va_end(arguments);
-  return 2;
+  return usage_refused();
 }
 
 int number_parse(const char *text, long minimum, long maximum, long *number) {
@@ -121,10 +126,8 @@ int main(int argc, char **argv) {
   for (int option; (option = getopt_long(argc, argv, "+", known, NULL)) != -1;) {
     if (option == VERSION)
       return puts("leasectl " PLATFORM_VERSION) < 0;
-    if (!invocation_option(&invocation, option)) {
-      help_print(stderr);
-      return 2;
-    }
+    if (!invocation_option(&invocation, option))
+      return usage_refused();
   }
   if (optind == argc) {
     help_print(stderr);

@@ -65,7 +65,8 @@ void output_lease_table(Sandbox__Lease__V1__Lease *const *leases, size_t count, 
     const Sandbox__Lease__V1__Lease *lease = leases[i];
     int64_t expires = stamp_wall(lease->expires_at);
     char left[32], text[CLOCK_TEXT_SIZE];
-    left_format(expires - clock_wall(), left, sizeof left);
+    bool active = lease->status == SANDBOX__LEASE__V1__LEASE_STATUS__LEASE_STATUS_ACTIVE;
+    left_format(active ? expires - clock_wall() : 0, left, sizeof left);
     clock_format(expires, text);
     printf("%-38s  %-16s  %-8s  %-8s  %.19sZ\n", lease->id, lease->pool, status_name(lease->status), left, text);
   }
@@ -82,6 +83,8 @@ static const char *failure_hint(enum reason reason) {
     return "`leasectl list` shows this Subject's Leases";
   case REASON_LEASE_NOT_ACTIVE:
     return "it was released or has expired; `leasectl acquire` gets a new one";
+  case REASON_INVALID_PATH:
+    return "a path in a sandbox is below /workspace, in a folder that exists, and passes no symbolic link";
   case REASON_LEASE_QUOTA_EXCEEDED:
     return "release a Lease that is no longer needed (`leasectl list`, `leasectl release`)";
   case REASON_IDEMPOTENCY_CONFLICT:
