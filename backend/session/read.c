@@ -27,6 +27,7 @@ struct session_read {
   bool waiting; /* for a connection: due is the end of that */
   int64_t broken_at; /* when a connection broke first; 0: none has */
   struct digest running;
+  bool differs; /* from what was announced: the last bytes were not given */
   uint8_t sha256[DIGEST_SIZE];
 };
 
@@ -82,6 +83,12 @@ static const char *take_info(struct session_read *read, const struct reply *repl
   return NULL;
 }
 
+static bool as_announced(struct session_read *read) {
+  uint8_t sha256[DIGEST_SIZE];
+  digest_finish(&read->running, sha256);
+  return digest_equal(sha256, read->sha256, DIGEST_SIZE);
+}
+
 static const char *take_data(struct session_read *read, const struct reply *reply) {
   if (!read->informed || reply->length > read->size - read->got)
     return "more of a file than was announced";
@@ -89,7 +96,10 @@ static const char *take_data(struct session_read *read, const struct reply *repl
   read->held += reply->length;
   if (read->digest)
     digest_update(&read->running, reply->bytes, reply->length);
-  read->events->data(read->context, reply->bytes, reply->length);
+  /* Before the last bytes are out: who counts them has the whole file then, and looks no further. */
+  read->differs = read->got == read->size && read->digest && !as_announced(read);
+  if (!read->differs)
+    read->events->data(read->context, reply->bytes, reply->length);
   return NULL;
 }
 
@@ -108,19 +118,15 @@ static void read_message(struct operation *operation, const uint8_t *bytes, size
     wrong = take_data(read, &reply);
   if (wrong)
     connection_violated(session, wrong);
+  else if (read->differs)
+    end_for(read, REASON_FILE_TRANSFER_FAILED, "the file is not what was announced");
   else if (!operation->finished && !read->cancelled)
     operation_due(operation, clock_boot() + session_patience.stalled);
 }
 
-/* What the user was given is exactly what was announced. */
+/* What the user was given is exactly what was announced. Bytes were compared with the last of them. */
 static bool whole(struct session_read *read) {
-  uint8_t sha256[DIGEST_SIZE];
-  if (!read->informed || read->got != read->size)
-    return false;
-  if (!read->digest)
-    return true;
-  digest_finish(&read->running, sha256);
-  return digest_equal(sha256, read->sha256, DIGEST_SIZE);
+  return read->informed && read->got == read->size && (!read->digest || read->size > 0 || as_announced(read));
 }
 
 static void read_closed(struct operation *operation, int status, const char *text) {

@@ -148,33 +148,46 @@ static void refuses_to_read_what_is_no_file_there(void **state) {
 }
 
 /* The rest of the file is changed after a part of it was sent. */
-static void expect_change_noticed(size_t length, bool truncate) {
-  struct file_read read;
+static void change_while_reading(struct file_read *read, size_t length, bool truncate) {
   uint8_t *bytes = pattern(length, 5);
   put("file", bytes, length);
-  file_read_start(&read, &client, "file", NO_LIMIT, true);
-  read.talk.hold = true;
-  client_until(&client, &read.informed);
+  file_read_start(read, &client, "file", NO_LIMIT, true);
+  read->talk.hold = true;
+  client_until(&client, &read->informed);
   client_for(&client, 50);
-  assert_true(read.data.length < length);
+  assert_true(read->data.length < length);
   int file = openat(workspace, "file", O_WRONLY);
   if (truncate)
     assert_int_equal(ftruncate(file, (off_t)length - 1), 0);
   else
     assert_int_equal(pwrite(file, "!", 1, (off_t)length - 1), 1);
   close(file);
-  talk_consume(&read.talk);
-  client_until(&client, &read.talk.over);
-  assert_true(talk_failed_for(&read.talk, "FILE_TRANSFER_FAILED"));
-  assert_true(read.data.length < length);
-  file_read_free(&read);
+  talk_consume(&read->talk);
+  client_until(&client, &read->talk.over);
   free(bytes);
 }
 
-static void notices_a_change_while_it_reads(void **state) {
+static void notices_that_a_file_becomes_shorter(void **state) {
+  struct file_read read;
   (void)state;
-  expect_change_noticed(6000000, false);
-  expect_change_noticed(6000000, true);
+  change_while_reading(&read, 6000000, true);
+  assert_true(talk_failed_for(&read.talk, "FILE_TRANSFER_FAILED"));
+  assert_true(read.data.length < 6000000);
+  file_read_free(&read);
+}
+
+/* The server compares: see a_digest_is_checked_here among its lies about files. */
+static void announces_what_was_there_first(void **state) {
+  struct file_read read;
+  uint8_t announced[32], *bytes = pattern(6000000, 5);
+  (void)state;
+  change_while_reading(&read, 6000000, false);
+  digest_of(bytes, 6000000, announced);
+  assert_memory_equal(read.sha256, announced, sizeof announced);
+  assert_int_equal(read.data.length, 6000000);
+  assert_int_equal(read.data.data[5999999], '!');
+  file_read_free(&read);
+  free(bytes);
 }
 
 static void a_small_file_is_a_snapshot(void **state) {
@@ -375,7 +388,8 @@ int main(int count, char **arguments) {
   const struct CMUnitTest tests[] = {
       ONE(reads_files_of_every_size),
       BOTH(refuses_to_read_what_is_no_file_there),
-      ONE(notices_a_change_while_it_reads),
+      ONE(notices_that_a_file_becomes_shorter),
+      ONE(announces_what_was_there_first),
       ONE(a_small_file_is_a_snapshot),
       ONE(a_reset_ends_a_read),
       ONE(writes_files_of_every_size),

@@ -97,9 +97,32 @@ static void a_digest_is_checked_here(void **state) {
     agent_finish(call, WIRE_OK, "");
     run_until(&stage.loop, &read.ended);
     assert_int_equal(read.reason, how == 0 ? REASON_SANDBOX_NOT_READY : REASON_FILE_TRANSFER_FAILED);
+    assert_int_equal(read.content.length, 0);
     transfer_free(&read);
     stage_clear(&stage);
   }
+}
+
+/* A file that was written to while it was read. Who was told its size must not be left with so many bytes of it. */
+static void last_bytes_of_another_file_are_not_given(void **state) {
+  (void)state;
+  struct stage stage;
+  stage_set(&stage, NULL);
+  stage_open(&stage);
+  struct transfer read = {0};
+  uint8_t sha256[32] = {0};
+  transfer_read(&read, stage.session, "a", 1000, true);
+  struct agent_call *call = stage_call(&stage, "ReadFile", 1);
+  agent_info(call, 9, sha256);
+  agent_data(call, "abc", 3);
+  agent_data(call, "def", 3);
+  agent_data(call, "ghi", 3); /* and no end: the answer does not wait for it */
+  run_until(&stage.loop, &read.ended);
+  assert_int_equal(read.reason, REASON_FILE_TRANSFER_FAILED);
+  assert_int_equal(read.content.length, 6);
+  liar_expect_service(&stage);
+  transfer_free(&read);
+  stage_clear(&stage);
 }
 
 static void lies_about_written_files_are_no_success(void **state) {
@@ -138,6 +161,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(lies_about_files_are_no_files),
       cmocka_unit_test(a_digest_is_checked_here),
+      cmocka_unit_test(last_bytes_of_another_file_are_not_given),
       cmocka_unit_test(lies_about_written_files_are_no_success),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
