@@ -4,6 +4,7 @@
 #include "gateway/exchange.h"
 
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "gateway/peer.h"
@@ -16,6 +17,7 @@ static void exchange_free(struct exchange *exchange) {
   struct loop *loop = exchange->loop;
   if (exchange->handler && exchange->handler->close)
     exchange->handler->close(exchange);
+  holding_end(&exchange->held);
   memory_free(exchange->state);
   h2o_linklist_unlink(&exchange->link);
   buffer_free(&exchange->body);
@@ -171,9 +173,45 @@ static void *on_refused(struct connection *connection, const struct error *err) 
 /* Once an answer is decided, the rest of the body is of no interest. */
 static bool is_decided(const struct exchange *exchange) { return exchange->answered || exchange->refusal; }
 
+void exchange_drop_body(struct exchange *exchange) {
+  holding_end(&exchange->held);
+  buffer_free(&exchange->body);
+}
+
+static struct exchange *of_holding(struct holding *holding) {
+  return (struct exchange *)(void *)((char *)holding - offsetof(struct exchange, held));
+}
+
+/* The body has grown. Others that do not may have to go for it. */
+static void hold_body(struct exchange *exchange) {
+  struct holding *excess;
+  holding_set(&exchange->loop->bodies, &exchange->held, exchange->body.capacity);
+  while ((excess = holdings_excess(&exchange->loop->bodies, &exchange->held))) {
+    struct exchange *still = of_holding(excess);
+    struct error *err = NULL;
+    error_set_detail(&err, REASON_SERVER_UNAVAILABLE, "too much is held for bodies that are not whole");
+    exchange_refuse(still, err);
+    exchange_settle(still);
+  }
+}
+
+void exchange_hold_answer(struct exchange *exchange) {
+  struct holding *excess;
+  holding_set(&exchange->loop->answers, &exchange->held, exchange->reply_bytes);
+  while ((excess = holdings_excess(&exchange->loop->answers, &exchange->held))) {
+    struct exchange *still = of_holding(excess);
+    log_write(LOG_WARNING, "answer_cut", LOG_TEXT("request", still->request_id));
+    holding_end(excess);
+    exchange_cut(still);
+    exchange_settle(still);
+  }
+}
+
 static void json_append(struct exchange *exchange, const char *bytes, size_t length) {
-  if (buffer_append(&exchange->body, bytes, length) == 0)
+  if (buffer_append(&exchange->body, bytes, length) == 0) {
+    hold_body(exchange);
     return;
+  }
   struct error *err = NULL;
   if (length > LIMIT_JSON_BODY_BYTES - exchange->body.length)
     error_set(&err, REASON_BODY_TOO_LARGE, NULL);
@@ -199,7 +237,10 @@ static int json_whole(struct exchange *exchange, struct error **err) {
     return -1;
   if (!json_is_object(json))
     return error_set(err, REASON_INVALID_JSON, NULL);
-  return exchange->handler->start(exchange, json, err);
+  if (exchange->handler->start(exchange, json, err) < 0)
+    return -1;
+  exchange_drop_body(exchange);
+  return 0;
 }
 
 static void json_ended(struct exchange *exchange, enum connection_body how) {

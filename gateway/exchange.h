@@ -35,6 +35,7 @@ struct exchange {
   char request_id[129];
   struct http_text request_id_text;
 
+  struct holding held;  /* of loop->bodies until the body is whole, then of loop->answers */
   struct buffer body;   /* of the request, if it is JSON */
   struct buffer answer; /* the answer's body, or the piece of it that is being written */
   struct json_body json; /* what a long answer is made of */
@@ -53,6 +54,7 @@ struct exchange {
   const struct exchange_method *method; /* of a unary call */
   /* Written on the queue's thread before the event is posted. */
   ProtobufCMessage *reply;
+  size_t reply_bytes;
   struct error *failure;
   grpc_byte_buffer *received; /* NULL: there are no more */
   bool sent_ok;
@@ -68,6 +70,10 @@ void exchange_abort(struct exchange *exchange);
 
 /* Within gateway/exchange*.c: frees the exchange if nobody holds it any more. */
 void exchange_settle(struct exchange *exchange);
+/* Within gateway/exchange*.c: nobody needs the request's body any more. */
+void exchange_drop_body(struct exchange *exchange);
+/* Within gateway/exchange*.c: the client has taken a piece of the answer, or all of it is still there: it moves. */
+void exchange_hold_answer(struct exchange *exchange);
 /* Within gateway/exchange*.c: a piece of a long JSON body is written. */
 void exchange_json_drained(struct exchange *exchange);
 

@@ -29,6 +29,7 @@ static void keep_failure(struct exchange *exchange, const struct error *err) {
 static void on_reply(void *context, grpc_byte_buffer *message) {
   struct exchange *exchange = context;
   struct error *err CLEANUP_ERROR = NULL;
+  exchange->reply_bytes = message ? grpc_byte_buffer_length(message) : 0;
   exchange->reply = rpc_unpack(exchange->method->reply, message, &err);
   if (!exchange->reply)
     error_set_detail(&exchange->failure, REASON_INTERNAL, "the server's reply: %s", error_message(err));
@@ -80,12 +81,14 @@ static void run_stream_ended(struct loop_event *event) {
 }
 
 static void answer_unary(struct exchange *exchange) {
-  if (!exchange->failure && exchange->reply)
+  if (!exchange->failure && exchange->reply) {
+    exchange_hold_answer(exchange);
     exchange->handler->answer(exchange, exchange->reply);
-  else if (exchange->handler->failed)
+  } else if (exchange->handler->failed) {
     exchange->handler->failed(exchange, exchange->failure);
-  else
+  } else {
     exchange_fail(exchange, exchange->failure);
+  }
 }
 
 /* A call with a deadline of ours ends fast or not at all: that the deadline passed says that the server does not answer. */
@@ -188,7 +191,7 @@ void exchange_refuse(struct exchange *exchange, struct error *err) {
   Sandbox__Lease__V1__CheckAccessRequest request = SANDBOX__LEASE__V1__CHECK_ACCESS_REQUEST__INIT;
   struct error *failure CLEANUP_ERROR = NULL;
   exchange->refusal = err;
-  buffer_free(&exchange->body);
+  exchange_drop_body(exchange);
   if (is_public(exchange, err))
     exchange_fail(exchange, err);
   else if (exchange_call(exchange, &check, &request.base, &failure) < 0)

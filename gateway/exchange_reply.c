@@ -96,7 +96,10 @@ static void write_slice(struct loop_event *event) {
   exchange_settle(exchange);
 }
 
-void exchange_json_drained(struct exchange *exchange) { later(exchange, write_slice); }
+void exchange_json_drained(struct exchange *exchange) {
+  exchange_hold_answer(exchange);
+  later(exchange, write_slice);
+}
 
 void exchange_reply_long_json(struct exchange *exchange) {
   if (json_body_size(&exchange->json) > SLICE_BYTES) {

@@ -302,6 +302,8 @@ static int client_init(struct loop *loop, struct error **err) {
 static void loop_init(struct loop *loop, const struct options *options) {
   loop->options = options;
   loop->peer_limit = (size_t)(options->connections / options->loops);
+  holdings_init(&loop->bodies, (size_t)(LIMIT_HELD_BYTES / options->loops));
+  holdings_init(&loop->answers, (size_t)(LIMIT_HELD_BYTES / options->loops));
   h2o_linklist_init_anchor(&loop->peers);
   h2o_linklist_init_anchor(&loop->closed);
   h2o_linklist_init_anchor(&loop->exchanges);

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "gateway/connection.h"
+#include "gateway/holding.h"
 #include "gateway/options.h"
 #include "gateway/reply.h"
 #include "rpc/client.h"
@@ -55,6 +56,7 @@ struct loop {
   int tick_descriptor;      /* an eventfd, which becomes this: */
   h2o_socket_t *tick;       /* readable while `later` is not empty */
   size_t peer_count, peer_limit, exchange_count;
+  struct holdings bodies, answers; /* of the exchanges */
 
   struct rpc_client *client;
   grpc_completion_queue *completion_queue;

@@ -2,7 +2,7 @@
 import socket
 import time
 
-from tests.support import cases, http_client
+from tests.support import cases, http_client, processes
 from tests.support.cases import POOL, Cases, over, together
 from tests.support.client import Broken
 from tests.support.limits import LIMITS
@@ -259,6 +259,60 @@ class CutShort(Raw):
             for place in range(len(whole)):
                 connection.sendall(whole[place:place + 1])
             self.assertEqual(http_client.read_response(connection).status, 201)
+
+
+@over("http")
+class Held(Raw):
+    """What the gateway holds for clients that stop has a bound, and does not keep others out."""
+
+    def setUp(self):
+        super().setUp()
+        self.held = []
+        self.before = self.resident()
+
+    def tearDown(self):
+        for connection in self.held:
+            connection.close()
+
+    def resident(self):
+        return processes.resident_kib(self.platform.gateway.process.pid)
+
+    def hold(self, data):
+        connection = http_client.connect(self.platform.address, 30 * cases.PATIENCE)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)  # else the kernel holds a whole answer
+        self.held.append(connection)
+        connection.sendall(data)
+        return connection
+
+    def bounded(self):
+        bound = LIMITS["HELD_BYTES"] // 1024 + 128 * 1024
+        self.assertLess(self.resident() - self.before, bound * (1 if cases.PATIENCE == 1 else 2), "KiB of growth")
+
+    def test_bodies_that_nobody_finishes(self):
+        size = LIMITS["JSON_BODY_BYTES"]
+        head = http_client.head("POST", "/v1/leases", [("Host", "x"), ("Content-Length", str(size))])
+        for _ in range(600):
+            self.hold(head + b"{" + b" " * (size - 2))
+        lease = self.acquire()
+        self.bounded()
+        self.succeeds(self.client.write(lease.id, "file", b"x" * (size // 2)))
+
+    def test_a_body_that_is_given_up_is_told(self):
+        size = LIMITS["JSON_BODY_BYTES"]
+        first = self.hold(self.request("Host: x", "Content-Length: %d" % size, body=b" " * (size - 1)))
+        head = http_client.head("POST", "/v1/leases", [("Host", "x"), ("Content-Length", str(size))])
+        for _ in range(LIMITS["HELD_BYTES"] // (size - 2) + 1):
+            self.hold(head + b" " * (size - 2))
+        self.assertEqual(http_client.check_error(http_client.read_response(first))[0], "SERVER_UNAVAILABLE")
+
+    def test_answers_that_nobody_reads(self):
+        lease = self.acquire()
+        body = b'{"command":"yes | head -c 10000000 | tee /dev/stderr"}'
+        for _ in range(30):
+            data = http_client.head("POST", self.client.path(lease.id, "/exec"), self.client.headers(body)) + body
+            self.assertEqual(self.hold(data).recv(12), b"HTTP/1.1 200")
+        self.bounded()
+        self.assertEqual(len(self.output(lease, "yes | head -c 10000000")), 10000000)
 
 
 @over("http")
