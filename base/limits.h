@@ -31,7 +31,7 @@
 #define LIMIT_IDLE_SECONDS 60             /* between two requests of a connection */
 #define LIMIT_BODY_SECONDS 15             /* for a whole JSON body; between two pieces of a streamed one */
 #define LIMIT_WRITE_SECONDS 30            /* for a client to take each 256 KiB of an answer */
-#define LIMIT_HELD_BYTES 268435456         /* of JSON bodies not yet whole in a gateway; of answers not yet taken, as much */
+#define LIMIT_HELD_BYTES 268435456        /* of bodies not yet whole in a gateway; as many of answers not yet taken */
 #define LIMIT_LINGER_SECONDS 5            /* a closing connection lets its client read the last answer */
 #define LIMIT_GRPC_MESSAGE_BYTES 11534336 /* 11 MiB: a whole small file and its frame */
 #define LIMIT_MESSAGE_FIELDS 4096         /* fields in one protobuf message, nested ones included */

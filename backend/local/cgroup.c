@@ -4,15 +4,18 @@
 #include "backend/local/cgroup.h"
 
 #include "backend/local/protocol.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +23,9 @@
 
 /* gVisor's own threads, which the limit of a Pool does not mean. */
 enum { GVISOR_THREADS = 256 };
+
+/* For killed processes to leave a group. */
+enum { LEAVE_MILLISECONDS = 5000 };
 
 static int write_file(const char *directory, const char *name, const char *text) {
   char path[LOCAL_CGROUP_PATH_SIZE + 64];
@@ -254,6 +260,36 @@ bool local_cgroup_remove(struct local_cgroup *cgroup) {
       continue;
     kill_inside(cgroup->paths[i]);
     gone = (rmdir(cgroup->paths[i]) == 0 || errno == ENOENT) && gone;
+  }
+  return gone;
+}
+
+/* Waits for the end of a process that is in the group still. Returns false if there is none, or at the deadline. */
+static bool wait_inside(const char *path, int64_t deadline) {
+  char text[4096];
+  int64_t left = (deadline - clock_boot()) / CLOCK_MILLISECOND;
+  if (left <= 0 || read_file(path, "cgroup.procs", text, sizeof text) <= 0)
+    return false;
+  long pid = strtol(text, NULL, 10);
+  int handle = pid > 1 ? pidfd_open((pid_t)pid, 0) : -1;
+  if (handle < 0)
+    return pid > 1 && errno == ESRCH; /* it has ended meanwhile */
+  struct pollfd ended = {.fd = handle, .events = POLLIN};
+  int result = poll(&ended, 1, (int)left);
+  int number = errno;
+  close(handle);
+  return result > 0 || (result < 0 && number == EINTR);
+}
+
+bool local_cgroup_end(struct local_cgroup *cgroup) {
+  int64_t deadline = clock_boot() + LEAVE_MILLISECONDS * CLOCK_MILLISECOND;
+  bool gone;
+  while (!(gone = local_cgroup_remove(cgroup))) {
+    bool waited = false;
+    for (size_t i = 0; i < cgroup->count && !waited; i++)
+      waited = wait_inside(cgroup->paths[i], deadline);
+    if (!waited)
+      return local_cgroup_remove(cgroup);
   }
   return gone;
 }

@@ -46,6 +46,8 @@ int local_cgroup_make(const struct local_cgroups *cgroups, const char *name, con
 int local_cgroup_add(struct local_cgroup *cgroup, const char *path);
 /* Kills what is still in it and removes the directories. Returns true once they are gone; false: call again later. */
 bool local_cgroup_remove(struct local_cgroup *cgroup);
+/* The same, but waits a few seconds for the end of what was killed. Blocks. */
+bool local_cgroup_end(struct local_cgroup *cgroup);
 void local_cgroup_free(struct local_cgroup *cgroup);
 
 /* The file that counts kills for lack of memory; -1 if there is none. */

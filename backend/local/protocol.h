@@ -5,6 +5,8 @@
 #ifndef BACKEND_LOCAL_PROTOCOL_H
 #define BACKEND_LOCAL_PROTOCOL_H
 
+#include <signal.h>
+
 enum {
   LAUNCH_FD_LISTEN = 3,  /* the agent's listening socket; whoever holds it belongs to the sandbox */
   LAUNCH_FD_REPORT = 4,  /* a regular file that gets one JSON object with "child-pid": the sandbox's first process */
@@ -12,6 +14,9 @@ enum {
   LAUNCH_FD_READY = 6,   /* gVisor: a pipe that gets one byte when the agent listens; else /dev/null */
   LAUNCH_FD_COUNT
 };
+
+/* gVisor: its value tells the first process how many milliseconds are left until the deadline. It ends then. */
+#define LAUNCH_SIGNAL_DEADLINE SIGRTMIN
 
 /* Where the parts of a sandbox lie, as seen by the launcher and, for gVisor, through /proc/PID/root. */
 #define LAUNCH_SCAFFOLD "/mnt"

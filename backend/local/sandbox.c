@@ -136,7 +136,7 @@ void local_directory_remove(const struct local_backend *backend, const char *nam
 static void remove_work(uv_work_t *work) {
   struct local_sandbox *sandbox = work->data;
   sandbox->out_of_memory = local_cgroup_out_of_memory(&sandbox->record.cgroup);
-  if (!local_cgroup_remove(&sandbox->record.cgroup))
+  if (!local_cgroup_end(&sandbox->record.cgroup))
     return;
   local_cgroup_free(&sandbox->record.cgroup);
   local_directory_remove(sandbox->backend, sandbox->name);
@@ -254,6 +254,20 @@ static uint64_t milliseconds_left(const struct local_sandbox *sandbox) {
   return left > 0 ? (uint64_t)(left / CLOCK_MILLISECOND) + 1 : 1;
 }
 
+/* gVisor's keeper has the deadline, too: commands can stop the agent there. Under bubblewrap the agent is the first
+ * process, and nothing inside can stop it. */
+static int tell_keeper(const struct local_sandbox *sandbox, struct error **err) {
+  if (sandbox->record.runtime != LOCAL_GVISOR)
+    return 0;
+  siginfo_t info = {.si_signo = LAUNCH_SIGNAL_DEADLINE, .si_code = SI_QUEUE};
+  info.si_pid = getpid();
+  info.si_uid = getuid();
+  info.si_value.sival_int = (int)milliseconds_left(sandbox);
+  if (pidfd_send_signal(sandbox->first_fd, LAUNCH_SIGNAL_DEADLINE, &info, 0) != 0)
+    return error_set_errno(err, errno, "cannot tell the first process its deadline");
+  return 0;
+}
+
 static void become_bound(struct local_sandbox *sandbox) {
   sandbox->state = LOCAL_BOUND;
   uv_update_time(sandbox->backend->backend.loop);
@@ -292,7 +306,7 @@ void local_sandbox_bind(struct local_sandbox *sandbox, struct backend_pending *p
   facts->expires_at = facts->created_at + pending->ttl;
   facts->deadline = clock_boot() + pending->ttl;
   sandbox->record.bound = true;
-  if (store_record(sandbox, &err) == 0) {
+  if (store_record(sandbox, &err) == 0 && tell_keeper(sandbox, &err) == 0) {
     local_agent_configure(sandbox->agent, milliseconds_left(sandbox), LOCAL_ORPHAN_MILLISECONDS, on_deadline_taken,
                           sandbox);
     return;
@@ -347,6 +361,8 @@ static int take_over(struct local_sandbox *sandbox, struct error **err) {
   sandbox->first_fd = local_process_open(&sandbox->record.first);
   if (sandbox->first_fd < 0)
     return error_set_detail(err, REASON_INTERNAL, "its first process is gone");
+  if (tell_keeper(sandbox, err) != 0)
+    return -1;
   if (local_sandbox_watch_monitor(sandbox, err) != 0 || local_sandbox_watch(sandbox, err) != 0)
     return -1;
   if (sandbox->record.runtime == LOCAL_GVISOR && (sandbox->socket_fd = local_socket_open(sandbox)) < 0)

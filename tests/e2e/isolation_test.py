@@ -557,5 +557,48 @@ class FileCalls(Sandboxed):
         self.usable()
 
 
+@over("grpc")
+class End(Sandboxed):
+    """With the server dead, too, nothing runs on behind its deadline, whatever a command did to the agent."""
+
+    def first_process(self, lease):
+        """The process with which everything in the sandbox ends."""
+        folder = os.path.join(self.platform.state, "sandboxes")
+        for name in os.listdir(folder):
+            with open(os.path.join(folder, name, "record"), encoding="utf-8") as text:
+                record = json.load(text)
+            if record.get("id") == lease.id:
+                return record["first"]["pid"]
+        raise AssertionError("no record of " + lease.id)
+
+    def test_stopping_the_agent_does_not_put_the_deadline_off(self):
+        lease = self.acquire(ttl=int(8 * PATIENCE))
+        stop = "for one in /proc/[0-9]*; do grep -q sandboxd $one/cmdline && kill -STOP ${one#/proc/}; done"
+        self.output(lease, "(sleep 1; %s; while :; do sleep 1; done) >/dev/null 2>&1 &" % stop)
+        first = self.first_process(lease)
+        self.platform.server.kill()
+        try:
+            self.assertTrue(processes.status(first))
+            self.wait_expiry(lease)
+            left = processes.wait_gone([first], 3 * PATIENCE)
+            self.assertEqual([processes.describe(pid) for pid in left], [], "still running")
+        finally:
+            self.platform.start_server()
+        self.gone(self.client.exec(lease.id, "true"))
+
+    def test_a_server_that_stops_leaves_nothing_of_the_sandboxes_it_was_making(self):
+        self.succeeds(self.client.release(self.lease.id))
+        self.platform.server.terminate()
+        try:
+            for moment in (0, 0.02, 0.05, 0.1, 0.2):
+                self.platform.server.start()
+                time.sleep(moment)  # in the middle of making a warm one
+                self.assertEqual(self.platform.server.terminate(), 0)
+                self.assertEqual(self.platform.state_leftovers(), [], moment)
+                self.assertEqual(list(processes.cgroups(self.platform.cgroup)), [], moment)
+        finally:
+            self.platform.start_server()
+
+
 if __name__ == "__main__":
     cases.main()

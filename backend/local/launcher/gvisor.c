@@ -4,6 +4,9 @@
  * runsc leaves behind, and ends when gVisor's kernel (the "sandbox" process) ends. So gVisor gets the same life as
  * bubblewrap: killing one process ends all of it, and runsc's state lies on the scaffold's tmpfs, which goes with it.
  * `runsc delete` is never needed.
+ *
+ * The keeper also holds the Lease's deadline. Under gVisor a command may stop the agent; nothing of a sandbox reaches
+ * the keeper.
  */
 #include "backend/local/launcher/launch.h"
 #include "backend/local/protocol.h"
@@ -18,6 +21,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define BUNDLE LAUNCH_SCAFFOLD "/bundle"
@@ -49,7 +53,9 @@ static void execute_runsc(const struct launch *launch, int output) {
   char *const arguments[] = {"runsc", "--rootless", platform, "--root=" STATE, "--network=none", "--host-uds=create",
                              "--ignore-cgroups", "--overlay2=none", "run", "--detach",
                              "--bundle=" BUNDLE, "--pid-file=" PID_FILE, "sandbox", NULL};
-  if (dup2(output, STDOUT_FILENO) < 0)
+  sigset_t none;
+  sigemptyset(&none);
+  if (dup2(output, STDOUT_FILENO) < 0 || sigprocmask(SIG_SETMASK, &none, NULL) != 0)
     _exit(1);
   for (int file = LAUNCH_FD_LISTEN; file < LAUNCH_FD_COUNT; file++)
     close(file);
@@ -95,18 +101,53 @@ static pid_t read_pid_file(void) {
   return length > 0 ? (pid_t)strtol(text, NULL, 10) : -1;
 }
 
-/* Collects what runsc left to us until gVisor's kernel ends. */
-static void keep(pid_t kernel) {
-  for (;;) {
-    pid_t ended = waitpid(-1, NULL, 0);
-    if (ended == kernel || (ended < 0 && errno != EINTR))
-      return;
+/* What the keeper waits for. All of it is blocked before runsc starts, so that nothing is lost. */
+static void keeper_signals(sigset_t *signals) {
+  sigemptyset(signals);
+  sigaddset(signals, SIGCHLD);
+  sigaddset(signals, SIGALRM);
+  sigaddset(signals, LAUNCH_SIGNAL_DEADLINE);
+}
+
+/* Collects what runsc left to us. Returns true once gVisor's kernel has ended. */
+static bool collect(pid_t kernel) {
+  pid_t ended;
+  while ((ended = waitpid(-1, NULL, WNOHANG)) > 0)
+    if (ended == kernel)
+      return true;
+  return ended < 0 && errno != EINTR;
+}
+
+static void set_deadline(timer_t timer, int milliseconds) {
+  int left = milliseconds > 0 ? milliseconds : 1;
+  struct itimerspec when = {.it_value = {.tv_sec = left / 1000, .tv_nsec = left % 1000 * 1000000L}};
+  timer_settime(timer, 0, &when, NULL);
+}
+
+/* Until gVisor's kernel ends or the deadline has come. */
+static int keep(pid_t kernel, const sigset_t *signals, struct error **err) {
+  struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
+  timer_t timer;
+  siginfo_t info;
+  if (timer_create(CLOCK_BOOTTIME, &event, &timer) != 0)
+    return error_set_errno(err, errno, "cannot make a timer");
+  while (!collect(kernel)) {
+    int number = sigwaitinfo(signals, &info);
+    if (number == SIGALRM)
+      return 0;
+    if (number == LAUNCH_SIGNAL_DEADLINE)
+      set_deadline(timer, info.si_value.sival_int);
   }
+  return 0;
 }
 
 static int be_keeper(const struct launch *launch, struct error **err) {
   /* The server may be gone when it is told; that must not end the sandbox. */
   signal(SIGPIPE, SIG_IGN);
+  sigset_t signals;
+  keeper_signals(&signals);
+  if (sigprocmask(SIG_BLOCK, &signals, NULL) != 0)
+    return error_set_errno(err, errno, "cannot block signals");
   if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) != 0)
     return error_set_errno(err, errno, "cannot mount /proc");
   if (write_config(launch, err) != 0 || run_runsc(launch, err) != 0)
@@ -116,8 +157,7 @@ static int be_keeper(const struct launch *launch, struct error **err) {
     return error_set_detail(err, REASON_SANDBOX_START_FAILED, "runsc named no process");
   (void)!write(LAUNCH_FD_READY, "1", 1);
   close(LAUNCH_FD_READY);
-  keep(kernel);
-  return 0;
+  return keep(kernel, &signals, err);
 }
 
 static int report(pid_t keeper, struct error **err) {
