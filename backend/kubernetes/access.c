@@ -1,7 +1,7 @@
 #include "backend/kubernetes/access.h"
 
+#include "backend/kubernetes/curl.h"
 #include "base/memory.h"
-#include <curl/curl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,30 +59,30 @@ static void access_refused(void *context) {
 /* A part of the URL; without brackets, without "/" at its end. */
 static int part_copy(CURLU *url, CURLUPart part, char **out) {
   char *text = NULL;
-  if (curl_url_get(url, part, &text, part == CURLUPART_PORT ? CURLU_DEFAULT_PORT : 0) != CURLUE_OK)
+  if (curl.url_get(url, part, &text, part == CURLUPART_PORT ? CURLU_DEFAULT_PORT : 0) != CURLUE_OK)
     return -1;
   size_t length = strlen(text);
   while (length > 0 && strchr("/]", text[length - 1]))
     length--;
   const char *from = text[0] == '[' ? text + 1 : text;
   *out = memory_string_of(from, length > 0 ? length - (size_t)(from - text) : 0);
-  curl_free(text);
+  curl.free(text);
   return *out ? 0 : -1;
 }
 
 int access_init(struct access *access, struct credentials *credentials, struct error **err) {
   CLEANUP_MEMORY char *port = NULL;
-  CURLU *url = curl_url();
+  CURLU *url = curl.url();
   *access = (struct access){.credentials = credentials};
   access->podexec = (struct podexec_access){
       .ask = access_ask, .cancel = access_cancel, .refused = access_refused, .context = access};
-  int result = url && curl_url_set(url, CURLUPART_URL, credentials_server(credentials), 0) == CURLUE_OK &&
+  int result = url && curl.url_set(url, CURLUPART_URL, credentials_server(credentials), 0) == CURLUE_OK &&
                        part_copy(url, CURLUPART_HOST, &access->host) == 0 &&
                        part_copy(url, CURLUPART_PATH, &access->prefix) == 0 &&
                        part_copy(url, CURLUPART_PORT, &port) == 0
                    ? 0
                    : -1;
-  curl_url_cleanup(url);
+  curl.url_cleanup(url);
   if (result < 0)
     return error_set_detail(err, REASON_INTERNAL, "the API server's address is no URL: %s",
                             credentials_server(credentials));

@@ -20,18 +20,18 @@ void api_handle_closed(struct api *api) {
   if (--api->handles > 0 || !api->freed)
     return;
   memory_free(api->server);
-  curl_slist_free_all(api->connect_to);
+  curl.slist_free_all(api->connect_to);
   memory_free(api);
 }
 
 /* What curl has noted while it ran. */
 static void hand_on(struct api *api) {
   int left;
-  for (CURLMsg *message; (message = curl_multi_info_read(api->multi, &left));) {
+  for (CURLMsg *message; (message = curl.multi_info_read(api->multi, &left));) {
     struct api_call *call = NULL;
     if (message->msg != CURLMSG_DONE)
       continue;
-    curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&call);
+    curl.easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&call);
     api_call_ended(call, message->data.result);
     if (api->freed)
       return;
@@ -49,7 +49,7 @@ static void hand_on(struct api *api) {
 static void run(struct api *api, curl_socket_t fd, int events) {
   int running;
   api->handles++; /* a callback may free the api */
-  curl_multi_socket_action(api->multi, fd, events, &running);
+  curl.multi_socket_action(api->multi, fd, events, &running);
   hand_on(api);
   api_handle_closed(api);
 }
@@ -97,7 +97,7 @@ static struct api_socket *socket_new(struct api *api, curl_socket_t fd) {
   socket->fd = fd;
   socket->poll.data = socket;
   api->handles++;
-  curl_multi_assign(api->multi, fd, socket);
+  curl.multi_assign(api->multi, fd, socket);
   return socket;
 }
 
@@ -107,7 +107,7 @@ static int socket_changed(CURL *easy, curl_socket_t fd, int what, void *context,
   (void)easy;
   if (what == CURL_POLL_REMOVE) {
     if (socket) {
-      curl_multi_assign(api->multi, fd, NULL);
+      curl.multi_assign(api->multi, fd, NULL);
       uv_poll_stop(&socket->poll);
       uv_close((uv_handle_t *)&socket->poll, socket_closed);
     }
@@ -125,31 +125,31 @@ static int address_rename(struct api *api, CURLU *url, const char *name) {
   char *host = NULL, *port = NULL, *text = NULL;
   CLEANUP_BUFFER struct buffer way;
   buffer_init(&way, 4096);
-  if (curl_url_get(url, CURLUPART_HOST, &host, 0) == CURLUE_OK &&
-      curl_url_get(url, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) == CURLUE_OK &&
+  if (curl.url_get(url, CURLUPART_HOST, &host, 0) == CURLUE_OK &&
+      curl.url_get(url, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) == CURLUE_OK &&
       buffer_append_format(&way, "%s:%s:%s:%s", name, port, host, port) == 0 &&
-      curl_url_set(url, CURLUPART_HOST, name, 0) == CURLUE_OK &&
-      curl_url_get(url, CURLUPART_URL, &text, 0) == CURLUE_OK) {
+      curl.url_set(url, CURLUPART_HOST, name, 0) == CURLUE_OK &&
+      curl.url_get(url, CURLUPART_URL, &text, 0) == CURLUE_OK) {
     api->server = memory_string(text);
-    api->connect_to = curl_slist_append(NULL, buffer_text(&way));
+    api->connect_to = curl.slist_append(NULL, buffer_text(&way));
   }
-  curl_free(host);
-  curl_free(port);
-  curl_free(text);
+  curl.free(host);
+  curl.free(port);
+  curl.free(text);
   return api->server && api->connect_to ? 0 : -1;
 }
 
 static int address_set(struct api *api, const struct credentials *credentials, struct error **err) {
   const char *server = credentials_server(credentials), *name = credentials_server_name(credentials);
-  CURLU *url = curl_url();
+  CURLU *url = curl.url();
   int result = url ? 0 : error_set_memory(err);
-  if (url && curl_url_set(url, CURLUPART_URL, server, 0) != CURLUE_OK)
+  if (url && curl.url_set(url, CURLUPART_URL, server, 0) != CURLUE_OK)
     result = error_set_detail(err, REASON_INTERNAL, "the API server's address is no URL: %s", server);
   else if (url && name)
     result = address_rename(api, url, name);
   else if (url)
     result = (api->server = memory_string(server)) ? 0 : error_set_memory(err);
-  curl_url_cleanup(url);
+  curl.url_cleanup(url);
   size_t length = api->server ? strlen(api->server) : 0;
   while (length > 0 && api->server[length - 1] == '/')
     api->server[--length] = 0;
@@ -157,15 +157,17 @@ static int address_set(struct api *api, const struct credentials *credentials, s
 }
 
 struct api *api_new(uv_loop_t *loop, struct credentials *credentials, struct error **err) {
-  static bool prepared;
-  prepared = prepared || curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
-  struct api *api = prepared ? memory_zero(sizeof *api) : NULL;
+  if (curl_load(err) < 0) {
+    credentials_free(credentials);
+    return NULL;
+  }
+  struct api *api = memory_zero(sizeof *api);
   if (api)
-    api->multi = curl_multi_init();
+    api->multi = curl.multi_init();
   if (!api || !api->multi || address_set(api, credentials, err) < 0) {
     credentials_free(credentials);
     if (api)
-      curl_multi_cleanup(api->multi);
+      curl.multi_cleanup(api->multi);
     memory_free(api);
     if (err && !*err)
       error_set_memory(err);
@@ -177,12 +179,12 @@ struct api *api_new(uv_loop_t *loop, struct credentials *credentials, struct err
   uv_timer_init(loop, &api->timer);
   api->timer.data = api;
   api->handles = 1;
-  curl_multi_setopt(api->multi, CURLMOPT_PIPELINING, CURLPIPE_MULTIPLEX);
-  curl_multi_setopt(api->multi, CURLMOPT_MAX_CONCURRENT_STREAMS, (long)STREAMS_MAX);
-  curl_multi_setopt(api->multi, CURLMOPT_SOCKETFUNCTION, socket_changed);
-  curl_multi_setopt(api->multi, CURLMOPT_SOCKETDATA, api);
-  curl_multi_setopt(api->multi, CURLMOPT_TIMERFUNCTION, timer_changed);
-  curl_multi_setopt(api->multi, CURLMOPT_TIMERDATA, api);
+  curl.multi_setopt(api->multi, CURLMOPT_PIPELINING, CURLPIPE_MULTIPLEX);
+  curl.multi_setopt(api->multi, CURLMOPT_MAX_CONCURRENT_STREAMS, (long)STREAMS_MAX);
+  curl.multi_setopt(api->multi, CURLMOPT_SOCKETFUNCTION, socket_changed);
+  curl.multi_setopt(api->multi, CURLMOPT_SOCKETDATA, api);
+  curl.multi_setopt(api->multi, CURLMOPT_TIMERFUNCTION, timer_changed);
+  curl.multi_setopt(api->multi, CURLMOPT_TIMERDATA, api);
   return api;
 }
 
@@ -196,7 +198,7 @@ void api_free(struct api *api) {
   while (api->calls)
     api_cancel(api->calls);
   api->freed = true;
-  curl_multi_cleanup(api->multi);
+  curl.multi_cleanup(api->multi);
   credentials_free(api->credentials);
   uv_close((uv_handle_t *)&api->timer, timer_closed);
 }

@@ -39,11 +39,11 @@ static void timer_closed(uv_handle_t *handle) {
 
 static void attempt_drop(struct api_call *call) {
   if (call->easy) {
-    curl_multi_remove_handle(call->api->multi, call->easy);
-    curl_easy_cleanup(call->easy);
+    curl.multi_remove_handle(call->api->multi, call->easy);
+    curl.easy_cleanup(call->easy);
     call->easy = NULL;
   }
-  curl_slist_free_all(call->headers);
+  curl.slist_free_all(call->headers);
   call->headers = NULL;
 }
 
@@ -123,7 +123,7 @@ static uint32_t chance(void) {
 /* --- the answer --- */
 
 static void clock_compare(struct api *api, const char *date) {
-  time_t seconds = curl_getdate(date, NULL);
+  time_t seconds = retry_date_parse(date);
   if (seconds <= 0)
     return;
   int64_t offset = (int64_t)seconds * CLOCK_SECOND + CLOCK_SECOND / 2 - clock_wall();
@@ -181,7 +181,7 @@ static size_t on_text(char *bytes, size_t one, size_t length, void *context) {
 static int status_of(const struct api_call *call) {
   long code = 0;
   if (call->easy)
-    curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &code);
+    curl.easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &code);
   return (int)code;
 }
 
@@ -248,7 +248,7 @@ static struct error *failure_of(const struct api_call *call, struct api_answer *
   }
   answer->code = 0;
   error_set_detail(&err, REASON_SERVER_UNAVAILABLE, "the API server cannot be reached: %s",
-                   call->trouble[0] ? call->trouble : curl_easy_strerror(call->result));
+                   call->trouble[0] ? call->trouble : curl.easy_strerror(call->result));
   return err;
 }
 
@@ -276,7 +276,7 @@ static bool again(struct api_call *call, const struct api_answer *answer) {
 static void call_conclude(struct api_call *call) {
   struct api_answer answer = {.code = status_of(call), .retry_after = call->retry_after};
   long connections = 0;
-  curl_easy_getinfo(call->easy, CURLINFO_NUM_CONNECTS, &connections);
+  curl.easy_getinfo(call->easy, CURLINFO_NUM_CONNECTS, &connections);
   call->api->counts.connections += (uint64_t)connections;
   struct error *err = failure_of(call, &answer);
   call->api->counts.failures += err != NULL;
@@ -310,7 +310,7 @@ static int header_add(struct api_call *call, const char *format, const char *val
   buffer_init(&line, 65536);
   if (buffer_append_string(&line, format) < 0 || buffer_append_string(&line, value) < 0)
     return -1;
-  struct curl_slist *longer = curl_slist_append(call->headers, buffer_text(&line));
+  struct curl_slist *longer = curl.slist_append(call->headers, buffer_text(&line));
   memory_wipe(line.data, line.length);
   if (!longer)
     return -1;
@@ -320,14 +320,14 @@ static int header_add(struct api_call *call, const char *format, const char *val
 
 static CURLcode blob_set(CURL *easy, CURLoption option, const char *text) {
   struct curl_blob blob = {.data = (void *)(uintptr_t)text, .len = strlen(text), .flags = CURL_BLOB_COPY};
-  return curl_easy_setopt(easy, option, &blob);
+  return curl.easy_setopt(easy, option, &blob);
 }
 
 static int tls_set(struct api_call *call, const struct credential *credential) {
   CURL *easy = call->easy;
-  curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L);
-  curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
-  curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+  curl.easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L);
+  curl.easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
+  curl.easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
   if (credential->authority && blob_set(easy, CURLOPT_CAINFO_BLOB, credential->authority) != CURLE_OK)
     return -1;
   if (credential->certificate && (blob_set(easy, CURLOPT_SSLCERT_BLOB, credential->certificate) != CURLE_OK ||
@@ -340,47 +340,47 @@ static int body_set(struct api_call *call) {
   CURL *easy = call->easy;
   if (call->watch || strcmp(call->method, "GET") == 0)
     return 0;
-  curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->method);
+  curl.easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->method);
   if (call->body.length == 0)
     return 0;
-  curl_easy_setopt(easy, CURLOPT_POSTFIELDS, buffer_text(&call->body));
-  curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body.length);
+  curl.easy_setopt(easy, CURLOPT_POSTFIELDS, buffer_text(&call->body));
+  curl.easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body.length);
   return header_add(call, "Content-Type: ", call->content_type ? call->content_type : "application/json");
 }
 
 static int easy_prepare(struct api_call *call, const struct credential *credential) {
-  CURL *easy = call->easy = curl_easy_init();
+  CURL *easy = call->easy = curl.easy_init();
   if (!easy)
     return -1;
   const char *proxy = credentials_proxy(call->api->credentials);
-  curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
-  curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "https");
-  curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);
-  curl_easy_setopt(easy, CURLOPT_PIPEWAIT, 1L);
-  curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, call->fresh ? 1L : 0L);
-  curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
-  curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, 20L);
-  curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, 5L);
-  curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_connected);
-  curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MILLISECONDS);
-  curl_easy_setopt(easy, CURLOPT_USERAGENT, "agent-sandbox-platform/" PLATFORM_VERSION);
-  curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_text);
-  curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
-  curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
-  curl_easy_setopt(easy, CURLOPT_HEADERDATA, call);
-  curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, call->trouble);
-  curl_easy_setopt(easy, CURLOPT_CONNECT_TO, call->api->connect_to);
-  curl_easy_setopt(easy, CURLOPT_PROXY, proxy ? proxy : "");
+  curl.easy_setopt(easy, CURLOPT_PRIVATE, call);
+  curl.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+  curl.easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "https");
+  curl.easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);
+  curl.easy_setopt(easy, CURLOPT_PIPEWAIT, 1L);
+  curl.easy_setopt(easy, CURLOPT_FRESH_CONNECT, call->fresh ? 1L : 0L);
+  curl.easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+  curl.easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, 20L);
+  curl.easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, 5L);
+  curl.easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_connected);
+  curl.easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MILLISECONDS);
+  curl.easy_setopt(easy, CURLOPT_USERAGENT, "agent-sandbox-platform/" PLATFORM_VERSION);
+  curl.easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_text);
+  curl.easy_setopt(easy, CURLOPT_WRITEDATA, call);
+  curl.easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
+  curl.easy_setopt(easy, CURLOPT_HEADERDATA, call);
+  curl.easy_setopt(easy, CURLOPT_ERRORBUFFER, call->trouble);
+  curl.easy_setopt(easy, CURLOPT_CONNECT_TO, call->api->connect_to);
+  curl.easy_setopt(easy, CURLOPT_PROXY, proxy ? proxy : "");
   if (!call->watch) {
     int64_t left = (call->deadline - clock_boot()) / CLOCK_MILLISECOND;
-    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)(left < ATTEMPT_MILLISECONDS ? left : ATTEMPT_MILLISECONDS));
+    curl.easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)(left < ATTEMPT_MILLISECONDS ? left : ATTEMPT_MILLISECONDS));
   }
   if (tls_set(call, credential) < 0 || body_set(call) < 0 || header_add(call, "Accept: ", "application/json") < 0 ||
       (credential->bearer && header_add(call, "Authorization: Bearer ", credential->bearer) < 0))
     return -1;
-  curl_easy_setopt(easy, CURLOPT_HTTPHEADER, call->headers);
-  return curl_easy_setopt(easy, CURLOPT_URL, call->url) == CURLE_OK ? 0 : -1;
+  curl.easy_setopt(easy, CURLOPT_HTTPHEADER, call->headers);
+  return curl.easy_setopt(easy, CURLOPT_URL, call->url) == CURLE_OK ? 0 : -1;
 }
 
 /* Not from within curl, and not before the call was given to its user. */
@@ -401,9 +401,9 @@ static void on_credential(void *context, const struct credential *credential, st
   call->retry_after = 0;
   call->finished = false;
   buffer_clear(&call->text);
-  if (easy_prepare(call, credential) < 0 || curl_multi_add_handle(call->api->multi, call->easy) != CURLM_OK) {
+  if (easy_prepare(call, credential) < 0 || curl.multi_add_handle(call->api->multi, call->easy) != CURLM_OK) {
     error_set_memory(&err);
-    curl_easy_cleanup(call->easy);
+    curl.easy_cleanup(call->easy);
     call->easy = NULL;
     attempt_fail(call, err);
     return;

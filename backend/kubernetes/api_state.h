@@ -6,8 +6,8 @@
 
 #include "backend/kubernetes/api.h"
 #include "backend/kubernetes/retry.h"
+#include "backend/kubernetes/curl.h"
 #include "base/buffer.h"
-#include <curl/curl.h>
 #include <stdbool.h>
 
 struct api {

@@ -2,6 +2,8 @@
  * The Kubernetes backend behind backend/backend.h.
  */
 #include "backend/kubernetes/kubernetes.h"
+
+#include "backend/kubernetes/curl.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -297,7 +299,7 @@ static int namespace_choose(struct kubernetes_backend *kubernetes, struct error 
 
 static int kubernetes_make(struct kubernetes_backend *kubernetes, struct config *config, struct error **err) {
   struct kubernetes_settings *settings = &kubernetes->settings;
-  if (settings_read(settings, config, err) < 0)
+  if (settings_read(settings, config, err) < 0 || curl_load(err) < 0)
     return -1;
   struct credentials *credentials = credentials_new(kubernetes->backend.loop, settings->kubeconfig, settings->context,
                                                     err);

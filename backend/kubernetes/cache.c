@@ -5,12 +5,12 @@
 
 #include "backend/kubernetes/feed.h"
 #include "backend/kubernetes/retry.h"
+#include "backend/kubernetes/curl.h"
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include <curl/curl.h>
 #include <string.h>
 
 enum {
@@ -151,9 +151,9 @@ static int path_page(const struct reflector *reflector, struct buffer *path) {
     return -1;
   if (!reflector->feed.next_page[0])
     return 0;
-  char *token = curl_easy_escape(NULL, reflector->feed.next_page, 0);
+  char *token = curl.easy_escape(NULL, reflector->feed.next_page, 0);
   int result = token ? buffer_append_format(path, "&continue=%s", token) : -1;
-  curl_free(token);
+  curl.free(token);
   return result;
 }
 

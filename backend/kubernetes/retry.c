@@ -1,7 +1,6 @@
 #include "backend/kubernetes/retry.h"
 
 #include "base/clock.h"
-#include <curl/curl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,13 +51,20 @@ int64_t retry_next(struct retry *retry, const struct retry_failure *failure, int
   return deadline - now > wait ? wait : -1;
 }
 
+/* RFC 9110, section 5.6.7; its two obsolete forms are not known. */
+time_t retry_date_parse(const char *value) {
+  struct tm parts = {0};
+  const char *end = strptime(value, "%a, %d %b %Y %H:%M:%S GMT", &parts);
+  return end && *end == 0 ? timegm(&parts) : -1;
+}
+
 int64_t retry_after_parse(const char *value, int64_t wall) {
   int64_t wait;
   size_t digits = strspn(value, "0123456789");
   if (digits > 0 && value[digits] == 0) {
     wait = digits > 6 ? RETRY_AFTER_MAX : (int64_t)strtol(value, NULL, 10) * CLOCK_SECOND;
   } else {
-    time_t when = curl_getdate(value, NULL);
+    time_t when = retry_date_parse(value);
     if (when < 0 || when > INT32_MAX * INT64_C(2))
       return 0;
     wait = (int64_t)when * CLOCK_SECOND - wall;

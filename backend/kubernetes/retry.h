@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 enum { RETRY_ATTEMPTS = 8 };
 
@@ -30,6 +31,8 @@ int64_t retry_next(struct retry *retry, const struct retry_failure *failure, int
 /* The wait before a watch or a list is begun again: the same doubling, no end. */
 int64_t retry_forever(struct retry *retry, int64_t retry_after, uint32_t chance);
 
+/* An HTTP date (RFC 9110, section 5.6.7, without its two obsolete forms) as seconds since 1970; -1 if it is none. */
+time_t retry_date_parse(const char *value);
 /* The value of a Retry-After header: seconds, or an HTTP date, as nanoseconds from `wall`; 0 if it is neither, at most
  * 60 s. */
 int64_t retry_after_parse(const char *value, int64_t wall);

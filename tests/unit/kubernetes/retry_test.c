@@ -73,6 +73,9 @@ static void test_header(void **state) {
   assert_int_equal(retry_after_parse("Fri, 02 Jan 2099 03:04:01 GMT", wall), 60 * CLOCK_SECOND);
   assert_int_equal(retry_after_parse("-1", wall), 0);
   assert_int_equal(retry_after_parse("soon", wall), 0);
+  assert_int_equal(retry_after_parse("Fri, 02 Jan 2026 03:04:09 CET", wall), 0);
+  assert_int_equal(retry_after_parse("Fri, 02 Jan 2026 03:04:09 GMT!", wall), 0);
+  assert_int_equal(retry_after_parse("Fri, 32 Jan 2026 03:04:09 GMT", wall), 0);
   assert_int_equal(retry_after_parse("", wall), 0);
 }
 
