@@ -20,6 +20,8 @@ from tests.support.paths import ROOT
 
 UP, DOWN, TEST = (os.path.join(ROOT, "tools", name) for name in ("up", "down", "test"))
 PATIENCE = cases.PATIENCE
+# A shell that starts this in the background makes it, and all that it starts, deaf to Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def free_port():
