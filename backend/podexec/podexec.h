@@ -2,7 +2,8 @@
  * Transports to sandboxd through pods/exec: a WebSocket to the API server, which runs a program in the Pod's container
  * and carries its standard streams (v5.channel.k8s.io). Connecting runs a script in the container's `sh` that finds
  * sandboxd there or takes it from us (see script.h), and joins its streams to the session. The sandboxd stays when the
- * connection breaks, and the next connection finds it again.
+ * connection breaks, and the next connection finds it again. A container that nothing can be brought into is served
+ * without it: see plain.h.
  *
  * The container is hostile: what it sends is given to the session, which checks it; nothing else is believed or kept.
  * Thread: the loop's.
@@ -57,6 +58,7 @@ struct podexec_options {
   const char *container; /* NULL: the Pod's default one */
   const char *installed; /* path of a sandboxd in the container, tried first; NULL: none */
   const char *workspace; /* NULL: /workspace */
+  bool without_agent;    /* nothing is brought in: each command and each file is a pods/exec of its own, see plain.h */
 };
 
 /* REASON_LEASE_NOT_FOUND on `connected` when the Pod does not exist any more. NULL without memory. */

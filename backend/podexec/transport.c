@@ -1,11 +1,13 @@
 /*
  * The transport through pods/exec: runs the script that brings sandboxd up, sends the program if it is wanted, and then
- * carries bytes. See podexec.h.
+ * carries bytes. Where nothing can be brought up, it leads to plain.h instead, from then on. See podexec.h.
  */
 #include "backend/podexec/podexec.h"
+#include "backend/podexec/plain.h"
 #include "backend/podexec/run.h"
 #include "backend/podexec/script.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include <string.h>
 
@@ -22,6 +24,8 @@ struct transport_podexec {
   struct transport_events events;
   enum transport_state state;
   struct run *run;
+  bool plain_only;     /* the container said that nothing can be brought into it */
+  struct plain *plain; /* joined to this instead of the run */
   struct script_reader reader;
   size_t sent; /* of the program */
   char words[LAST_WORDS + 1];
@@ -38,8 +42,11 @@ static struct transport_podexec *podexec_of(struct transport *transport) {
 static void drop(struct transport_podexec *transport) {
   struct run *run = transport->run;
   transport->run = NULL;
+  struct plain *plain = transport->plain;
+  transport->plain = NULL;
   transport->state = TRANSPORT_IDLE;
   run_close(run);
+  plain_free(plain);
 }
 
 /* Tells that it ended, by `lost` or `connected`. */
@@ -89,6 +96,35 @@ static void join(struct transport_podexec *transport) {
   transport->events.connected(transport->events.context, NULL);
 }
 
+static void on_plain_output(void *context, const uint8_t *bytes, size_t length) {
+  struct transport_podexec *transport = context;
+  transport->events.received(transport->events.context, bytes, length);
+}
+
+static void on_plain_drained(void *context) {
+  struct transport_podexec *transport = context;
+  transport->events.drained(transport->events.context);
+}
+
+static void on_plain_broken(void *context, struct error *err) {
+  end_with(context, err);
+}
+
+static void join_plain(struct transport_podexec *transport) {
+  const struct plain_events events = {
+      .output = on_plain_output, .drained = on_plain_drained, .broken = on_plain_broken, .context = transport};
+  if (!transport->plain_only)
+    log_write(LOG_WARNING, "sandbox_without_agent", LOG_TEXT("pod", transport->options.pod));
+  run_close(transport->run);
+  transport->run = NULL;
+  transport->plain_only = true;
+  transport->plain = plain_new(transport->loop, &transport->options, &events);
+  if (transport->plain)
+    join(transport);
+  else
+    end_for(transport, "out of memory");
+}
+
 /* Takes what the script says; returns how many bytes were its. */
 static size_t take_answer(struct transport_podexec *transport, const uint8_t *bytes, size_t length) {
   size_t used;
@@ -102,7 +138,7 @@ static size_t take_answer(struct transport_podexec *transport, const uint8_t *by
     }
     break;
   case SCRIPT_NONE:
-    end_for(transport, "sandboxd cannot be brought into the container");
+    join_plain(transport);
     break;
   case SCRIPT_READY:
     join(transport);
@@ -174,6 +210,10 @@ static void podexec_connect(struct transport *base, const struct transport_event
   transport->sent = transport->words_length = 0;
   transport->words[0] = '\0';
   transport->state = TRANSPORT_OPENING;
+  if (transport->plain_only) {
+    join_plain(transport);
+    return;
+  }
   transport->run = run_open(transport->loop, &options, &run_events);
   if (transport->run)
     return;
@@ -184,12 +224,14 @@ static void podexec_connect(struct transport *base, const struct transport_event
 
 static int podexec_write(struct transport *base, const uint8_t *bytes, size_t length) {
   struct transport_podexec *transport = podexec_of(base);
-  return transport->state == TRANSPORT_JOINED ? run_send(transport->run, bytes, length) : -1;
+  if (transport->state != TRANSPORT_JOINED)
+    return -1;
+  return transport->plain ? plain_receive(transport->plain, bytes, length) : run_send(transport->run, bytes, length);
 }
 
 static size_t podexec_queued(const struct transport *base) {
   const struct transport_podexec *transport = (const struct transport_podexec *)(const void *)base;
-  return transport->run ? run_queued(transport->run) : 0;
+  return transport->plain ? plain_queued(transport->plain) : transport->run ? run_queued(transport->run) : 0;
 }
 
 static void podexec_pause(struct transport *base, bool paused) {
@@ -243,5 +285,6 @@ struct transport *transport_podexec_new(uv_loop_t *loop, const struct podexec_op
                                                 .container = keep(&at, options->container),
                                                 .installed = keep(&at, options->installed),
                                                 .workspace = keep(&at, options->workspace)};
+  transport->plain_only = options->without_agent;
   return &transport->transport;
 }

@@ -3,13 +3,14 @@
  *
  *   probe ADDRESS PORT FOLDER NAMESPACE POD SANDBOXD SCENARIO [ARGUMENT...]
  *
- * FOLDER holds ca.pem, client.pem and client.key. Each scenario prints one JSON object and exits with 0, or says on
+ * With PROBE_WITHOUT_AGENT in the environment it does without sandboxd. FOLDER holds ca.pem, client.pem, client.key. Each scenario prints one JSON object and exits with 0, or says on
  * standard error what was wrong and exits with 1:
  *
  *   run COMMAND             its output, exit code and how long all of it took, the connection included
  *   output BYTES TIMES      a command that writes so much, so often: every byte must come
  *   overhead TIMES          of `true`: how long each takes from here, and what the shell costs in there
  *   transfer BYTES TIMES    a file up and down again: must be the same
+ *   manners                 what commands and files promise
  *   cut TIMES               a command that counts while what carries the connection is killed: nothing may be missing
  */
 #include "backend/podexec/podexec.h"
@@ -20,6 +21,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "tests/kubernetes/podexec/probe.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,10 +30,10 @@
 enum { FILE_BYTES = 65536, OUTPUT_BYTES = 64 << 20, CHUNK = 65536 };
 
 static struct podexec_endpoint endpoint = {.prefix = ""};
-static struct session *session;
-static uv_loop_t *loop;
+struct session *session;
+uv_loop_t *loop;
 
-static void fail(const char *what, const struct error *err) {
+void fail(const char *what, const struct error *err) {
   fprintf(stderr, "probe: %s: %s\n", what, err ? error_detail(err) : "");
   exit(1);
 }
@@ -332,6 +334,8 @@ static void play(const char *scenario, char **arguments, int64_t begun) {
     scenario_transfer(arguments);
   else if (!strcmp(scenario, "cut"))
     scenario_cut(arguments);
+  else if (!strcmp(scenario, "manners"))
+    printf("{\"checks\": %d}\n", manners_check());
   else
     fail("no such scenario", NULL);
 }
@@ -340,7 +344,7 @@ int main(int count, char **texts) {
   struct podexec_program program;
   struct error *err CLEANUP_ERROR = NULL;
   int64_t begun = clock_boot();
-  if (count < 9)
+  if (count < 8)
     fail("usage: probe ADDRESS PORT FOLDER NAMESPACE POD SANDBOXD SCENARIO ARGUMENT...", NULL);
   endpoint.websocket = (struct websocket_endpoint){.host = texts[1],
                                                    .port = (uint16_t)strtol(texts[2], NULL, 10),
@@ -352,7 +356,11 @@ int main(int count, char **texts) {
   signal(SIGPIPE, SIG_IGN);
   loop = uv_default_loop();
   const struct podexec_options options = {
-      .access = &access_of_probe, .program = &program, .namespace_ = texts[4], .pod = texts[5]};
+      .access = &access_of_probe,
+      .program = &program,
+      .namespace_ = texts[4],
+      .pod = texts[5],
+      .without_agent = getenv("PROBE_WITHOUT_AGENT") != NULL};
   const struct session_options what = {.loop = loop,
                                        .transport = transport_podexec_new(loop, &options),
                                        .deadline = clock_boot() + 600 * CLOCK_SECOND,

@@ -285,7 +285,7 @@ static void test_failures(void **state) {
   static const struct {
     void (*opened)(struct server_double *server);
     const char *detail;
-  } cases[] = {{cannot, "cannot be brought"},   {no_shell, "exec: sh: not found"}, {dies, "code 126: sh: it is bad"},
+  } cases[] = {{no_shell, "exec: sh: not found"}, {dies, "code 126: sh: it is bad"},
                {wants_twice, "asks for"},       {talks_on, "should not"},          {wrong_channel, "not for us"},
                {wrong_status, "makes no sense"}, {leaves, "closed the connection"}};
   (void)state;
@@ -309,6 +309,24 @@ static void refused_with(const char *answer, enum reason reason, unsigned refuse
   assert_int_equal(stage.reason, reason);
   assert_int_equal(stage.refused, refused);
   assert_non_null(strstr(stage.detail, detail));
+  strike();
+}
+
+/* Its place is taken here: HTTP/2 answers, and the container hears nothing more. */
+static void test_none(void **state) {
+  (void)state;
+  set(NULL, cannot);
+  stage.wanted = 9; /* a frame's head */
+  play();
+  assert_int_equal(stage.connected, 1);
+  assert_int_equal(stage.received.data[3], 4); /* SETTINGS */
+  static const char garbage[] = "this is no HTTP/2 at all, whatever it may be";
+  assert_int_equal(stage.transport->operations->write(stage.transport, (const uint8_t *)garbage, sizeof garbage), 0);
+  uv_run(&stage.loop, UV_RUN_DEFAULT);
+  assert_int_equal(stage.lost, 1);
+  connect_now();
+  assert_int_equal(stage.connected, 2); /* without asking the container again */
+  assert_int_equal(stage.asked, 1);
   strike();
 }
 
@@ -401,7 +419,8 @@ int main(void) {
     program_bytes[i] = (uint8_t)(i * 7 + i / 251);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_brings_it_up), cmocka_unit_test(test_finds_it),    cmocka_unit_test(test_failures),
-      cmocka_unit_test(test_refused),      cmocka_unit_test(test_credentials), cmocka_unit_test(test_let_go),
+      cmocka_unit_test(test_none),         cmocka_unit_test(test_refused),     cmocka_unit_test(test_credentials),
+      cmocka_unit_test(test_let_go),
       cmocka_unit_test(test_again),        cmocka_unit_test(test_no_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
