@@ -75,6 +75,7 @@ class Api:
         self.platform, self.subject = platform, subject
         self.connection = http.client.HTTPConnection(platform.address, timeout=60)
         self.keys = 0
+        self.used = time.monotonic()
 
     def authorization(self):
         return self.platform.authorization("alpha", self.subject)
@@ -83,6 +84,10 @@ class Api:
         headers = dict(headers or {}, Authorization=self.authorization())
         if isinstance(body, (dict, list)):
             body = json.dumps(body)
+        # The gateway closes a connection that was not used for a minute; a closed one is opened again.
+        if time.monotonic() - self.used > 30:
+            self.connection.close()
+        self.used = time.monotonic()
         self.connection.request(method, path, body=body, headers=headers)
         answer = self.connection.getresponse()
         content = answer.read()
