@@ -420,6 +420,17 @@ class Exhaustion(Sandboxed):
         self.neighbour()
         self.ends()
 
+    def test_many_short_commands_at_once_for_long(self):
+        # Debian's runsc takes ever more threads of the host for this, and dies where it gets none.
+        each = 100 if FAST else 300
+        answer = self.client.exec(
+            self.lease.id,
+            "for i in 1 2 3 4 5 6 7 8; do (n=0; while [ $n -lt %d ]; do sh -lc true; n=$((n+1)); done) & done; wait; echo all" % each,
+            timeout_seconds=120,
+        )
+        self.succeeds(answer)
+        self.assertEqual(answer.execution.stdout, "all\n")
+
     def test_a_memory_bomb_is_told(self):
         program = b"""
 held = []
